@@ -1,0 +1,10 @@
+# Google Benchmarks from bench/*_bench.cc; timings are never tests.
+find_package(benchmark)
+if(benchmark_FOUND AND AUGUR_TORCH)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*_bench.cc)
+  if(sources)
+    add_executable(augur_benchmarks ${sources})
+    target_link_libraries(augur_benchmarks PRIVATE augur_kernels benchmark::benchmark_main)
+    augur_compile_flags(augur_benchmarks)
+  endif()
+endif()

@@ -1,0 +1,32 @@
+# augur_room(NAME LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
+#
+# Kernels come in ladders x_cpu.cc, x_cuda.cu and x_cuda_stub.cc: where nvcc is missing the stub takes the place
+# of the CUDA file and says so when called.
+function(augur_room name)
+  cmake_parse_arguments(ROOM "" "" "LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
+  if(AUGUR_WITH_CUDA)
+    list(FILTER sources EXCLUDE REGEX "_cuda_stub\\.cc$")
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
+    list(APPEND sources ${cuda_sources})
+  endif()
+  if(NOT sources)
+    add_library(augur_${name} INTERFACE)
+    target_link_libraries(augur_${name} INTERFACE ${ROOM_LIBS})
+    return()
+  endif()
+  add_library(augur_${name} STATIC ${sources})
+  target_include_directories(augur_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(augur_${name} PUBLIC ${ROOM_LIBS})
+  augur_compile_flags(augur_${name})
+endfunction()
+
+function(augur_compile_flags target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-restrict>) # g++ 12 warns falsely on string +
+  if(AUGUR_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${AUGUR_SANITIZE} -fno-omit-frame-pointer
+                                             -fno-sanitize-recover=all)
+    target_link_options(${target} PUBLIC -fsanitize=${AUGUR_SANITIZE})
+  endif()
+endfunction()

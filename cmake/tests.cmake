@@ -1,0 +1,26 @@
+# One GoogleTest program per room from tests/ROOM/*_test.cc. Cases named *Cuda* need a GPU: they are registered
+# once more as one test under the label gpu and left out of the others.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+function(augur_tests room)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${room}/*_test.cc)
+  if(NOT sources OR NOT TARGET augur_${room})
+    return()
+  endif()
+  set(program test_${room})
+  add_executable(${program} ${sources})
+  target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${program} PRIVATE augur_${room} GTest::gtest_main)
+  target_compile_definitions(${program} PRIVATE AUGUR_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  augur_compile_flags(${program})
+  add_test(NAME ${room} COMMAND ${program} --gtest_filter=-*Cuda* --gtest_brief=1)
+  if(AUGUR_WITH_CUDA)
+    add_test(NAME ${room}_gpu COMMAND ${program} --gtest_filter=*Cuda* --gtest_brief=1)
+    set_tests_properties(${room}_gpu PROPERTIES LABELS gpu)
+  endif()
+endfunction()
+
+foreach(room base mask formats text data reward config metrics kernels ops model rollout train eval analysis report cli)
+  augur_tests(${room})
+endforeach()

@@ -1,0 +1,53 @@
+#include "base/error.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace augur {
+namespace {
+
+std::string Compose(std::string_view where, std::string_view what, std::string_view remedy) {
+  std::string message;
+  if (!where.empty()) message += fmt::format("{}: ", where);
+  message += what;
+  if (!remedy.empty()) message += fmt::format("; {}", remedy);
+  return message;
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+Error::Error(std::string_view where, std::string_view what, std::string_view remedy)
+    : std::runtime_error(Compose(where, what, remedy)) {}
+
+std::string NearestName(std::string_view word, std::span<const std::string_view> candidates) {
+  const auto nearest = std::ranges::min_element(
+      candidates, {}, [&](std::string_view name) { return EditDistance(word, name); });
+  return nearest == candidates.end() ? std::string() : std::string(*nearest);
+}
+
+Error UnknownName(std::string_view where, std::string_view kind, std::string_view word,
+                  std::span<const std::string_view> candidates) {
+  return Error(where, fmt::format("unknown {} '{}'", kind, word),
+               fmt::format("did you mean '{}'? Valid: {}", NearestName(word, candidates),
+                           fmt::join(candidates, ", ")));
+}
+
+}  // namespace augur

@@ -1,0 +1,27 @@
+// The one exception type Augur throws for bad input.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace augur {
+
+// Says where the fault is (a file and line, an argument, a configuration key), what is wrong, and what the
+// user can do about it. The command line prints message() alone and exits with 2; Python sees a ValueError.
+class Error : public std::runtime_error {
+ public:
+  Error(std::string_view where, std::string_view what, std::string_view remedy);
+};
+
+// The candidate closest to `word` by edit distance, for "did you mean" remedies. Empty if there is none.
+std::string NearestName(std::string_view word, std::span<const std::string_view> candidates);
+
+// "unknown mask 'x'; did you mean 'y'? valid: ..." as an Error at `where`.
+Error UnknownName(std::string_view where, std::string_view kind, std::string_view word,
+                  std::span<const std::string_view> candidates);
+
+}  // namespace augur

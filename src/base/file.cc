@@ -1,0 +1,115 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace augur {
+namespace {
+
+Error SystemError(const std::filesystem::path& path, std::string_view action, int code) {
+  const std::string_view remedy = code == ENOENT   ? "check the path"
+                                  : code == ENOSPC ? "free some disk space and run again"
+                                  : code == EACCES ? "check the permissions"
+                                                   : "";
+  return Error(path.string(), fmt::format("cannot {}: {}", action, std::strerror(code)), remedy);
+}
+
+// Closes a descriptor at the end of a scope, also when an exception leaves it.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+size_t RegularFileSize(const Descriptor& file, const std::filesystem::path& path) {
+  struct stat status;
+  if (::fstat(file.get(), &status) != 0) throw SystemError(path, "read its size", errno);
+  if (S_ISDIR(status.st_mode))
+    throw Error(path.string(), "is a directory, not a file", "name the file itself");
+  return static_cast<size_t>(status.st_size);
+}
+
+void WriteAll(const Descriptor& file, std::string_view content, const std::filesystem::path& path) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(file.get(), content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw SystemError(path, "write", errno);
+    content.remove_prefix(static_cast<size_t>(written));
+  }
+  if (::fsync(file.get()) != 0) throw SystemError(path, "sync to disk", errno);
+}
+
+}  // namespace
+
+std::string ReadFile(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw SystemError(path, "open", errno);
+  std::string content;
+  content.reserve(RegularFileSize(file, path));
+  char block[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(file.get(), block, sizeof(block));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw SystemError(path, "read", errno);
+    if (got == 0) return content;
+    content.append(block, static_cast<size_t>(got));
+  }
+}
+
+void WriteFileAtomically(const std::filesystem::path& path, std::string_view content) {
+  const std::filesystem::path temporary = fmt::format("{}.tmp.{}", path.string(), ::getpid());
+  try {
+    const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (file.get() < 0) throw SystemError(path, "create", errno);
+    WriteAll(file, content, path);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw SystemError(path, "replace", errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  // The rename itself is durable only once the directory is synced.
+  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  const Descriptor directory(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() >= 0) ::fsync(directory.get());
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw SystemError(path, "open", errno);
+  size_ = RegularFileSize(file, path);
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (address == MAP_FAILED) throw SystemError(path, "map into memory", errno);
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace augur

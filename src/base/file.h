@@ -1,0 +1,38 @@
+// Files: whole reads, memory maps, and writes that are either complete or absent.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace augur {
+
+// The whole file as bytes. Throws Error naming the path.
+std::string ReadFile(const std::filesystem::path& path);
+
+// Writes to a temporary file beside `path`, syncs it and renames it over `path`, so that a reader sees the
+// old content or the new one and never a part. Throws Error (disk full, no permission) and leaves `path`
+// untouched.
+void WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
+
+// A read-only memory map; the bytes stay valid while the object lives. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace augur

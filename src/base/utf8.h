@@ -1,0 +1,26 @@
+// UTF-8: validation, decoding and encoding by code point.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace augur {
+
+inline constexpr char32_t kInvalidCodePoint = 0xFFFFFFFF;
+
+// The code point at text[*offset], moving *offset past it. On an ill-formed sequence (overlong, surrogate,
+// beyond U+10FFFF, cut off) returns kInvalidCodePoint and moves one byte. *offset must be within text.
+char32_t NextCodePoint(std::string_view text, size_t* offset);
+
+// Offset of the first ill-formed byte, or npos if the text is valid UTF-8.
+size_t FirstInvalidUtf8(std::string_view text);
+
+void AppendUtf8(std::string* out, char32_t code_point);
+
+// How many bytes at the end of `text` are the beginning of a character whose rest has not arrived yet (0 to
+// 3).
+size_t IncompleteUtf8Suffix(std::string_view text);
+
+}  // namespace augur

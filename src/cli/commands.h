@@ -1,0 +1,15 @@
+// The subcommands of `augur`; each is declared here and lives in a file of its own.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace augur {
+
+// Each adds one subcommand to the program: its flags, its help and the callback that runs it. Callbacks throw
+// augur::Error for anything the user can mend.
+void AddDoctorCommand(CLI::App& app);
+
+// All of them, in the order `augur --help` lists them.
+inline void AddCommands(CLI::App& app) { AddDoctorCommand(app); }
+
+}  // namespace augur

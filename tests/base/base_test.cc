@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "base/utf8.h"
+
+namespace augur {
+namespace {
+
+std::string MessageOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(dir_); }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  const std::filesystem::path dir_ =
+      std::filesystem::temp_directory_path() / ("augur-base-" + std::to_string(getpid()));
+};
+
+TEST(Error, NamesPlaceFaultAndRemedy) {
+  EXPECT_STREQ(Error("a.json:3", "no key", "add it").what(), "a.json:3: no key; add it");
+  EXPECT_STREQ(Error("", "no key", "").what(), "no key");
+}
+
+TEST(Error, SuggestsTheNearestName) {
+  const std::string_view names[] = {"aggregated", "uniform", "exact"};
+  EXPECT_EQ(NearestName("unifrom", names), "uniform");
+  EXPECT_EQ(NearestName("x", {}), "");
+  EXPECT_STREQ(UnknownName("mask.tail", "tail", "exat", names).what(),
+               "mask.tail: unknown tail 'exat'; did you mean 'exact'? Valid: aggregated, uniform, exact");
+}
+
+TEST_F(FileTest, WritesAndReadsBack) {
+  const auto path = dir_ / "a";
+  WriteFileAtomically(path, std::string("x\0y", 3));
+  EXPECT_EQ(ReadFile(path), std::string("x\0y", 3));
+  EXPECT_EQ(MappedFile(path).text(), std::string("x\0y", 3));
+  WriteFileAtomically(path, "");
+  EXPECT_TRUE(MappedFile(path).bytes().empty());
+}
+
+TEST_F(FileTest, AFailedWriteLeavesTheOldContentAndNoTemporary) {
+  const auto path = dir_ / "a";
+  WriteFileAtomically(path, "old");
+  // A file-size limit makes write() fail half-way, as a full disk does.
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before, limit;
+  getrlimit(RLIMIT_FSIZE, &before);
+  limit = before;
+  limit.rlim_cur = 1000;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const std::string message = MessageOf([&] { WriteFileAtomically(path, std::string(5000, 'x')); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
+  EXPECT_EQ(ReadFile(path), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 1);
+}
+
+TEST_F(FileTest, SaysWhatIsWrongWithThePath) {
+  EXPECT_NE(MessageOf([&] { ReadFile(dir_ / "none"); }).find("No such file"), std::string::npos);
+  EXPECT_NE(MessageOf([&] { MappedFile{dir_}; }).find("is a directory"), std::string::npos);
+}
+
+TEST(JsonTest, ReportsPlaceAndDepth) {
+  EXPECT_EQ(ParseJson("{\"a\": [1]}", "x")["a"][0], 1);
+  EXPECT_NE(MessageOf([] { ParseJson("{\"a\": }", "f.json"); }).find("f.json: not valid JSON"),
+            std::string::npos);
+  EXPECT_NE(MessageOf([] { ParseJson(std::string(100000, '['), "f"); }).find("nested deeper"),
+            std::string::npos);
+  EXPECT_EQ(ParseJson("\"" + std::string(1000, '[') + "\"", "f").get<std::string>().size(), 1000);
+}
+
+TEST(JsonTest, NamesTheMissingOrMistypedKey) {
+  const Json object = {{"a", 1}};
+  EXPECT_NE(MessageOf([&] { RequireKey(object, "b", "f:2"); }).find("f:2: the key \"b\" is missing"),
+            std::string::npos);
+  EXPECT_NE(MessageOf([&] { RequireString(object, "a", "f"); }).find("not a string"), std::string::npos);
+}
+
+// Vectors published with Random123 (kat_vectors, philox4x32 10 rounds).
+TEST(PhiloxTest, MatchesThePublishedVectors) {
+  const Philox zero = Philox::At(0, 0, 0);
+  EXPECT_EQ(zero.word[0], 0x6627e8d5u);
+  EXPECT_EQ(zero.word[3], 0x9b00dbd8u);
+  const Philox ones = Philox::At(~0ull, ~0ull, ~0ull);
+  EXPECT_EQ(ones.word[0], 0x408f276du);
+  EXPECT_EQ(ones.word[3], 0x6d5451fdu);
+}
+
+TEST(PhiloxTest, UniformStaysInsideTheOpenInterval) {
+  Philox extreme{{0, ~0u, 0, 0}};
+  EXPECT_GT(extreme.Uniform(0), 0.0f);
+  EXPECT_LT(extreme.Uniform(1), 1.0f);
+}
+
+TEST(Utf8Test, RoundTripsEveryScalarValue) {
+  for (char32_t c = 0; c <= 0x10FFFF; ++c) {
+    if (c >= 0xD800 && c <= 0xDFFF) continue;
+    std::string text;
+    AppendUtf8(&text, c);
+    size_t offset = 0;
+    ASSERT_EQ(NextCodePoint(text, &offset), c);
+    ASSERT_EQ(offset, text.size());
+  }
+}
+
+TEST(Utf8Test, RejectsIllFormedSequences) {
+  for (const char* bad :
+       {"\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xE2\x82", "\xFF"}) {
+    EXPECT_EQ(FirstInvalidUtf8(std::string("ab") + bad), 2) << bad;
+  }
+  EXPECT_EQ(FirstInvalidUtf8("añ漢😀"), std::string_view::npos);
+}
+
+TEST(Utf8Test, FindsTheUnfinishedCharacterAtTheEnd) {
+  EXPECT_EQ(IncompleteUtf8Suffix("abc"), 0);
+  EXPECT_EQ(IncompleteUtf8Suffix("a\xF0\x9F\x98"), 3);
+  EXPECT_EQ(IncompleteUtf8Suffix("a\xE2"), 1);
+  EXPECT_EQ(IncompleteUtf8Suffix("a😀"), 0);
+  EXPECT_EQ(IncompleteUtf8Suffix("\xFF"), 0);
+}
+
+}  // namespace
+}  // namespace augur

@@ -1,0 +1,34 @@
+"""What the Python tests share: the built program, and the truth beside the project where it is present."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "build" / "augur"
+SHARED = ROOT.parent / "shared"
+
+
+def run_augur(*args, stdin: str | bytes = "", check: bool = True) -> subprocess.CompletedProcess:
+    """Runs build/augur; with check, a failure shows what it wrote to stderr."""
+    text = isinstance(stdin, str)
+    done = subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, text=text)
+    if check and done.returncode != 0:
+        raise AssertionError(f"augur {' '.join(map(str, args))} ended with {done.returncode}: {done.stderr}")
+    return done
+
+
+def run_augur_lines(*args, lines: list[dict]) -> list[dict]:
+    """Feeds JSON lines to build/augur and returns the JSON lines it writes."""
+    stdin = "".join(json.dumps(line) + "\n" for line in lines)
+    return [json.loads(line) for line in run_augur(*args, stdin=stdin).stdout.splitlines()]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The directory of outside truth; tests that need it are skipped on a machine without it."""
+    if not SHARED.is_dir():
+        pytest.skip("needs ../shared")
+    return SHARED

@@ -1,0 +1,63 @@
+# Sourced by ./quickstart and ./check: brings the machine to the point where build/augur exists.
+# Each stage looks first and does nothing when its work is already done, so a second run needs no network.
+# shellcheck shell=bash
+
+system_packages=(
+  build-essential ccache cmake git ninja-build pkg-config python3-venv
+  clang libclang-rt-dev # fuzzing
+  libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libpcre2-dev libspdlog-dev libutf8proc-dev
+  libyaml-cpp-dev nlohmann-json3-dev
+)
+
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+die() { printf 'augur: %s\n' "$*" >&2; exit 2; }
+
+install_system_packages() {
+  local missing=()
+  local name
+  for name in "${system_packages[@]}"; do
+    dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'install ok installed' || missing+=("$name")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  say "installing system packages: ${missing[*]}"
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "missing packages ${missing[*]}; run as root, or install sudo"
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# make_venv DIR REQUIREMENTS [pip options]: a virtual environment holding exactly the pinned packages.
+make_venv() {
+  local dir=$1 requirements=$2
+  shift 2
+  if cmp -s "$requirements" "$dir/installed-requirements.txt"; then return; fi
+  say "installing Python packages into $dir"
+  [ -x "$dir/bin/python" ] || python3 -m venv "$dir"
+  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" "$@"
+  # `import augur` in this environment finds the source tree, which loads build/libaugur_torch.so.
+  realpath python >"$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/augur.pth"
+  cp "$requirements" "$dir/installed-requirements.txt"
+}
+
+build_augur() {
+  if [ ! -f build/build.ninja ]; then
+    say "configuring build/"
+    PATH="/usr/local/cuda/bin:$PATH" cmake --preset default >build-configure.log || {
+      cat build-configure.log >&2
+      exit 1
+    }
+    rm -f build-configure.log
+  fi
+  say "building build/augur"
+  ninja -C build --quiet
+}
+
+set_up() {
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed"
+  install_system_packages
+  make_venv .venv requirements.txt
+  build_augur
+}
