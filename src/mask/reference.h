@@ -1,0 +1,45 @@
+// The masks in float64, one token at a time, written as the formulas stand in the paper. Every kernel is
+// tested against these functions; nothing else calls them in a training step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "mask/rule.h"
+
+namespace augur {
+
+// One token as the mask sees it. Both spans run over the support: entry 0 is the sampled token, and an entry
+// whose behaviour log-prob is -inf is unused (its policy value is ignored). With entry 0 unused the token has
+// no recorded support.
+struct TokenView {
+  std::span<const double> behaviour;  // log mu
+  std::span<const double> policy;     // log pi, at the same temperature
+  double advantage = 0;
+  int64_t vocab_size = 0;
+  // Sum of squares of the policy's probabilities outside the support; only TailModel::kExact reads it.
+  double tail_square = 0;
+  // The policy's mass outside the support where it is known better than as one minus the rest.
+  std::optional<double> policy_tail;
+};
+
+struct TokenDecision {
+  double ratio = 1;
+  double divergence = 0;  // what proximity compares: the divergence, |ratio - 1|, or 0
+  double direction = 0;   // ratio - 1, or the predicted change
+  bool keep = true;
+  bool outside = false;
+  bool outward = false;       // advantage x direction > 0
+  bool disagree = false;      // outside, and the ratio and the prediction would decide differently
+  bool mass_clamped = false;  // a recorded mass exceeded 1 by rounding
+  bool missing = false;       // no recorded support: keep is false, the rest is neutral
+};
+
+TokenDecision DecideReference(const MaskRule& rule, const TokenView& token);
+
+// The two distances and their first-order changes per unit step along the gradient of log pi(sampled).
+double ReferenceDivergence(Proximity proximity, Support support, const TokenView& token);
+double ReferenceChange(Proximity proximity, Support support, TailModel tail, const TokenView& token);
+
+}  // namespace augur

@@ -1,0 +1,62 @@
+#include "mask/rule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+
+namespace augur {
+namespace {
+
+std::string MessageOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(RuleText, EveryPresetSurvivesFormattingAndParsing) {
+  for (const std::string_view name : PresetNames()) {
+    const MaskRule rule = PresetRule(name);
+    EXPECT_EQ(ParseRule(FormatRule(rule)), rule) << name;
+    EXPECT_EQ(ParseRule(name), rule) << name;
+  }
+}
+
+TEST(RuleText, FieldsChangeAPreset) {
+  const MaskRule rule =
+      ParseRule("predictive-kl-exact delta=0.05,delta_negative=0.1 action=restore ratio_cap=2");
+  EXPECT_EQ(rule.tail, TailModel::kExact);
+  EXPECT_EQ(rule.delta, 0.05);
+  EXPECT_EQ(rule.delta_negative, 0.1);
+  EXPECT_EQ(rule.action, Action::kRestore);
+  EXPECT_EQ(rule.ratio_cap, 2);
+}
+
+TEST(RuleText, UnknownNamesAreErrorsThatNameTheNearest) {
+  EXPECT_NE(
+      MessageOf([] { ParseRule("predictive-kl-unifrom"); }).find("did you mean 'predictive-kl-uniform'"),
+      std::string::npos);
+  EXPECT_NE(
+      MessageOf([] { ParseRule("tail=exat"); }).find("mask.tail: unknown tail 'exat'; did you mean 'exact'"),
+      std::string::npos);
+  EXPECT_NE(MessageOf([] { ParseRule("dleta=1"); }).find("did you mean 'delta'"), std::string::npos);
+  EXPECT_NE(MessageOf([] { ParseRule("delta=much"); }).find("'much' is not a number"), std::string::npos);
+  EXPECT_NE(MessageOf([] { ParseRule("delta=1 clip"); }).find("preset's name first"), std::string::npos);
+}
+
+TEST(RuleText, ThresholdsMustBeFiniteAndPositive) {
+  for (const char* text : {"delta=0", "delta=-1", "delta=nan", "delta=inf", "delta_negative=-1", "clip_low=0",
+                           "clip_high=nan", "ratio_cap=-2", "restore_strength=0"}) {
+    const std::string message = MessageOf([&] { ParseRule(text); });
+    const std::string field(text, std::string_view(text).find('='));
+    EXPECT_NE(message.find("mask." + field + ": "), std::string::npos) << text << ": " << message;
+  }
+}
+
+}  // namespace
+}  // namespace augur
