@@ -1,7 +1,7 @@
 # augur_room(NAME LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
 #
-# Kernels come in ladders x_cpu.cc, x_cuda.cu and x_cuda_stub.cc: where nvcc is missing the stub takes the place
-# of the CUDA file and says so when called.
+# Kernels come in ladders x_cpu.cc, x_cuda.cu (or .cc) and x_cuda_stub.cc: where nvcc is missing the stub takes the
+# place of the CUDA file and says so when called.
 function(augur_room name)
   cmake_parse_arguments(ROOM "" "" "LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
@@ -10,6 +10,8 @@ function(augur_room name)
     list(FILTER sources EXCLUDE REGEX "_cuda_stub\\.cc$")
     file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
     list(APPEND sources ${cuda_sources})
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
   endif()
   if(NOT sources)
     add_library(augur_${name} INTERFACE)

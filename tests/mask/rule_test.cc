@@ -58,5 +58,10 @@ TEST(RuleText, ThresholdsMustBeFiniteAndPositive) {
   }
 }
 
+TEST(RuleText, RestoreNeedsADivergence) {
+  EXPECT_NE(MessageOf([] { ParseRule("clip action=restore"); }).find("mask.action: restore pulls"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace augur

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/row_stats.h"
+#include "kernels/row_stats_math.h"
+#include "kernels/vector_math.h"
+
+namespace augur {
+namespace {
+
+constexpr int64_t kBlock = 512;  // short enough that float sums within it lose nothing that matters
+
+float Widen(BFloat16 x) { return x; }
+float Widen(float x) { return x; }
+double Widen(double x) { return x; }
+void Store(float value, BFloat16* out) { *out = BFloat16::From(value); }
+void Store(float value, float* out) { *out = value; }
+void Store(double value, double* out) { *out = value; }
+
+float Exp(float x) { return VectorExp(x); }
+double Exp(double x) { return std::exp(x); }  // double logits are for tests: take the exact one
+
+template <typename T>
+void AddBlock(const T* z, int64_t n, SoftmaxSums<double>* sums) {
+  T top = z[0];
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < n; ++i) top = z[i] > top ? z[i] : top;
+  if (!(top > -std::numeric_limits<T>::infinity()) && top == top) return;  // nothing but -inf
+  if (top > sums->max) sums->Rebase(top);
+  const T max = static_cast<T>(sums->max);
+  T sum = 0, square = 0, weighted = 0;
+#pragma omp simd reduction(+ : sum, square, weighted)
+  for (int64_t i = 0; i < n; ++i) {
+    const T d = z[i] - max;
+    const T e = Exp(d);
+    sum += e;
+    square += e * e;
+    weighted += e * (d < -200 ? T(-200) : d);  // e is 0 there; keeps 0 * -inf out of the sum
+  }
+  sums->sum += sum;
+  sums->square += square;
+  sums->weighted += weighted;
+}
+
+// Adds logits[begin, end) to the sums.
+template <typename T, typename E>
+void AddSegment(const E* logits, int64_t begin, int64_t end, const LogitScale<T>& scale,
+                SoftmaxSums<double>* sums) {
+  T z[kBlock];
+  for (int64_t start = begin; start < end; start += kBlock) {
+    const int64_t n = std::min(kBlock, end - start);
+    for (int64_t i = 0; i < n; ++i) z[i] = scale(static_cast<T>(Widen(logits[start + i])));
+    AddBlock(z, n, sums);
+  }
+}
+
+template <typename T, typename E>
+void RowStatsOf(const LogitRows& rows, const RowStats<T>& out, int64_t r, std::vector<int32_t>* ids) {
+  const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
+  const E* logits = static_cast<const E*>(rows.logits) + r * rows.width;
+  const int32_t* support = rows.support + r * rows.columns;
+  ids->assign(support, support + rows.columns);
+  std::ranges::sort(*ids);
+
+  SoftmaxSums<double> tail;
+  int64_t begin = 0;
+  for (const int32_t id : *ids) {
+    if (id < 0) continue;
+    AddSegment(logits, begin, id, scale, &tail);
+    begin = id + 1;
+  }
+  AddSegment(logits, begin, rows.vocab, scale, &tail);
+
+  SoftmaxSums<double> all = tail;
+  T* logprobs = out.support_logprobs + r * rows.columns;
+  for (int c = 0; c < rows.columns; ++c) {
+    logprobs[c] = -std::numeric_limits<T>::infinity();
+    if (support[c] < 0) continue;
+    logprobs[c] = scale(out.support_logits ? out.support_logits[r * rows.columns + c]
+                                           : static_cast<T>(Widen(logits[support[c]])));
+    all.Add(logprobs[c]);
+  }
+  const double log_sum_exp = all.max + std::log(all.sum);
+  const double tail_scale = tail.sum > 0 ? std::exp(tail.max - log_sum_exp) : 0;
+  for (int c = 0; c < rows.columns; ++c) logprobs[c] = static_cast<T>(logprobs[c] - log_sum_exp);
+  out.log_sum_exp[r] = static_cast<T>(log_sum_exp);
+  out.entropy[r] = static_cast<T>(std::log(all.sum) - all.weighted / all.sum);
+  out.tail_mass[r] = static_cast<T>(tail.sum * tail_scale);
+  out.tail_square[r] = static_cast<T>(tail.square * tail_scale * tail_scale);
+}
+
+template <typename T>
+bool IsZeroRow(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
+  if (parts.dense[r] != 0 || (parts.entropy_weight && parts.entropy_weight[r] != 0)) return false;
+  const T* sparse = parts.sparse + r * rows.columns;
+  return std::all_of(sparse, sparse + rows.columns, [](T g) { return g == 0; });
+}
+
+template <typename T, typename E>
+void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
+  E* gradient = static_cast<E*>(parts.gradient) + r * rows.width;
+  if (IsZeroRow(rows, parts, r)) {
+    std::memset(static_cast<void*>(gradient), 0, rows.width * sizeof(E));
+    return;
+  }
+  const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
+  const E* logits = static_cast<const E*>(rows.logits) + r * rows.width;
+  const T upstream = parts.scale ? *parts.scale : T(1);
+  const T log_sum_exp = parts.log_sum_exp[r];
+  const T entropy_weight = parts.entropy_weight ? parts.entropy_weight[r] : T(0);
+  const T constant = parts.dense[r] + (entropy_weight != 0 ? entropy_weight * parts.entropy[r] : T(0));
+  const int32_t* support = rows.support + r * rows.columns;
+  const T* sparse = parts.sparse + r * rows.columns;
+
+  // The support is computed first: the gradient may overwrite the logits.
+  std::vector<T> at_support(rows.columns);
+  const auto dense_at = [&](T logit) {
+    const T log_pi = scale(logit) - log_sum_exp;
+    const T pi = Exp(log_pi);
+    return pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
+  };
+  for (int c = 0; c < rows.columns; ++c) {
+    if (support[c] < 0) continue;
+    const T logit = static_cast<T>(Widen(logits[support[c]]));
+    at_support[c] = upstream * scale.Slope(logit) * (dense_at(logit) + sparse[c]);
+  }
+  if (entropy_weight == 0 && rows.softcap == 0) {
+    const T factor = upstream * scale.inverse_temperature * constant;
+    for (int64_t j = 0; j < rows.vocab; ++j) {
+      const T logit = static_cast<T>(Widen(logits[j]));
+      Store(factor * Exp(logit * scale.inverse_temperature - log_sum_exp), &gradient[j]);
+    }
+  } else {
+    for (int64_t j = 0; j < rows.vocab; ++j) {
+      const T logit = static_cast<T>(Widen(logits[j]));
+      Store(upstream * scale.Slope(logit) * dense_at(logit), &gradient[j]);
+    }
+  }
+  for (int c = 0; c < rows.columns; ++c) {
+    if (support[c] >= 0) Store(at_support[c], &gradient[support[c]]);
+  }
+  for (int64_t j = rows.vocab; j < rows.width; ++j) Store(T(0), &gradient[j]);
+}
+
+// Calls f with a value of the element type; half logits are widened before they come here.
+template <typename T, typename F>
+void WithElement(ElementType type, F f) {
+  if constexpr (std::is_same_v<T, double>) {
+    if (type == ElementType::kDouble) return f(double());
+  } else {
+    if (type == ElementType::kFloat) return f(float());
+    if (type == ElementType::kBFloat16) return f(BFloat16());
+  }
+  throw Error("logits", "this element type has no CPU kernel", "convert them to float32 first");
+}
+
+}  // namespace
+
+template <typename T>
+void RowStatsCpu(const LogitRows& rows, const RowStats<T>& stats) {
+  WithElement<T>(rows.type, [&](auto element) {
+    using E = decltype(element);
+#pragma omp parallel
+    {
+      std::vector<int32_t> ids;
+#pragma omp for schedule(static)
+      for (int64_t r = 0; r < rows.rows; ++r) RowStatsOf<T, E>(rows, stats, r, &ids);
+    }
+  });
+}
+
+template <typename T>
+void RowGradientCpu(const LogitRows& rows, const RowGradient<T>& parts) {
+  WithElement<T>(rows.type, [&](auto element) {
+    using E = decltype(element);
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < rows.rows; ++r) RowGradientOf<T, E>(rows, parts, r);
+  });
+}
+
+template void RowStatsCpu(const LogitRows&, const RowStats<float>&);
+template void RowStatsCpu(const LogitRows&, const RowStats<double>&);
+template void RowGradientCpu(const LogitRows&, const RowGradient<float>&);
+template void RowGradientCpu(const LogitRows&, const RowGradient<double>&);
+
+}  // namespace augur

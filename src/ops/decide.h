@@ -1,0 +1,26 @@
+// The token decisions as a torch function.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "mask/rule.h"
+
+namespace augur {
+
+struct Decisions {
+  at::Tensor ratio, divergence, direction;  // [T], float32 (float64 for float64 inputs)
+  at::Tensor keep;                          // [T] bool
+  at::Tensor flags;                         // [T] uint8, bits of DecisionFlag
+};
+
+// behaviour, policy: [T, M] log-probs over the support, column 0 the sampled token, -inf in unused columns of
+// `behaviour`; advantages [T]; tail_square [T]. bf16, fp16, fp32 or fp64; decisions are made in float64.
+// With `validate`, values are checked (on CUDA this waits for the device); shapes, dtypes and devices always
+// are.
+Decisions Decide(const MaskRule& rule, const at::Tensor& behaviour, const at::Tensor& policy,
+                 const at::Tensor& advantages, int64_t vocab_size,
+                 const std::optional<at::Tensor>& tail_square, bool validate);
+
+}  // namespace augur

@@ -1,0 +1,7 @@
+#include "ops/device.h"
+
+namespace augur {
+
+void* CurrentStream(const at::Tensor&) { return nullptr; }
+
+}  // namespace augur

@@ -1,0 +1,30 @@
+// The operators' schemas: what torch.ops.augur offers. Each file of this room registers its own
+// implementations.
+#include <torch/library.h>
+
+TORCH_LIBRARY(augur, m) {
+  const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
+  m.def(
+      "decide(Tensor behaviour, Tensor policy, Tensor advantages, SymInt vocab_size, Tensor? tail_square, "
+      "str rule, "
+      "bool validate) -> (Tensor ratio, Tensor divergence, Tensor direction, Tensor keep, Tensor flags)",
+      tags);
+  m.def(
+      "policy_loss(Tensor logits, Tensor support_ids, Tensor support_logprobs, Tensor advantages, Tensor? "
+      "weights, "
+      "Tensor? reference_logprobs, str rule, float temperature, SymInt vocab_size, float softcap, "
+      "float entropy_bonus, float reference_weight, str reference_kl, bool validate) -> (Tensor loss, "
+      "Tensor logprobs, Tensor entropy, Tensor ratio, Tensor divergence, Tensor direction, Tensor keep, "
+      "Tensor flags, Tensor sums, Tensor log_sum_exp, Tensor dense, Tensor entropy_weight, Tensor sparse, "
+      "Tensor support)",
+      tags);
+  m.def(
+      "policy_loss_backward(Tensor grad_loss, Tensor logits, Tensor support, Tensor log_sum_exp, Tensor "
+      "entropy, "
+      "Tensor dense, Tensor entropy_weight, Tensor sparse, float temperature, SymInt vocab_size, float "
+      "softcap) "
+      "-> Tensor",
+      tags);
+  m.def("format_rule(str rule) -> str");
+  m.def("preset_names() -> str[]");
+}
