@@ -124,7 +124,8 @@ void CheckRule(const MaskRule& rule) {
   CheckPositive("clip_high", rule.clip_high, "0.28 is usual");
   if (rule.ratio_cap != 0) CheckPositive("ratio_cap", rule.ratio_cap, "0 leaves the ratio uncut");
   CheckPositive("restore_strength", rule.restore_strength, "1 is the default");
-  if (rule.action == Action::kRestore && rule.proximity != Proximity::kKl && rule.proximity != Proximity::kTv) {
+  if (rule.action == Action::kRestore && rule.proximity != Proximity::kKl &&
+      rule.proximity != Proximity::kTv) {
     throw Error("mask.action", "restore pulls a token back along a divergence, and this rule has none",
                 "set proximity to kl or tv, or action to drop");
   }

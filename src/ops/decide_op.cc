@@ -11,17 +11,17 @@ namespace {
 using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 Outputs DecideOp(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor& advantages,
-                 int64_t vocab_size, const std::optional<at::Tensor>& tail_square, std::string_view rule,
+                 c10::SymInt vocab_size, const std::optional<at::Tensor>& tail_square, std::string_view rule,
                  bool validate) {
   return ReportingValueErrors([&]() -> Outputs {
-    const Decisions d =
-        Decide(ParseRule(rule), behaviour, policy, advantages, vocab_size, tail_square, validate);
+    const Decisions d = Decide(ParseRule(rule), behaviour, policy, advantages, vocab_size.expect_int(),
+                               tail_square, validate);
     return {d.ratio, d.divergence, d.direction, d.keep, d.flags};
   });
 }
 
-Outputs DecideMeta(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor&,
-                   const c10::SymInt&, const std::optional<at::Tensor>&, std::string_view, bool) {
+Outputs DecideMeta(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor&, c10::SymInt,
+                   const std::optional<at::Tensor>&, std::string_view, bool) {
   const bool wide = behaviour.scalar_type() == at::kDouble && policy.scalar_type() == at::kDouble;
   const auto options = behaviour.options().dtype(wide ? at::kDouble : at::kFloat);
   const auto like = [&](at::ScalarType type) {

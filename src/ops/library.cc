@@ -27,4 +27,5 @@ TORCH_LIBRARY(augur, m) {
       tags);
   m.def("format_rule(str rule) -> str");
   m.def("preset_names() -> str[]");
+  m.def("token_weights(Tensor sequences, str aggregation, int horizon) -> Tensor");
 }

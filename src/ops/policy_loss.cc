@@ -36,8 +36,8 @@ Outputs Forward(const Tensor& logits, const Tensor& support_ids, const Tensor& s
 }
 
 Outputs ForwardMeta(const Tensor& logits, const Tensor& support_ids, const Tensor&, const Tensor&,
-                    const OptionalTensor&, const OptionalTensor&, std::string_view, double,
-                    const c10::SymInt&, double, double, double, std::string_view, bool) {
+                    const OptionalTensor&, const OptionalTensor&, std::string_view, double, c10::SymInt,
+                    double, double, double, std::string_view, bool) {
   const auto type = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto make = [&](c10::SymIntArrayRef shape, at::ScalarType dtype) {
     return at::empty_symint(shape, logits.options().dtype(dtype));
@@ -71,7 +71,7 @@ Tensor Backward(const Tensor& grad_loss, const Tensor& logits, const Tensor& sup
 }
 
 Tensor BackwardMeta(const Tensor&, const Tensor& logits, const Tensor&, const Tensor&, const Tensor&,
-                    const Tensor&, const Tensor&, const Tensor&, double, const c10::SymInt&, double) {
+                    const Tensor&, const Tensor&, const Tensor&, double, c10::SymInt, double) {
   return at::empty_symint(logits.sym_sizes(), logits.options());
 }
 
