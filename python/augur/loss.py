@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from augur.masks import Decision, MaskRule, as_rule
+from augur.masks import Decision, MaskRule, check_same_device, rule_text
 
 # The order of the sums that the operators return.
 _SUMS = (
@@ -95,6 +95,14 @@ def policy_loss(
     logits are padded. entropy_bonus, and reference_kl ("k1", "k2", "k3" at the sampled token) times reference_weight,
     enter the same loss. With `validate`, recorded values are checked, which on CUDA waits for the device.
     """
+    check_same_device(
+        logits=logits,
+        support_ids=support_ids,
+        support_logprobs=support_logprobs,
+        advantages=advantages,
+        weights=weights,
+        reference_logprobs=reference_logprobs,
+    )
     out = torch.ops.augur.policy_loss(
         logits,
         support_ids,
@@ -102,7 +110,7 @@ def policy_loss(
         advantages,
         weights,
         reference_logprobs,
-        as_rule(rule).text,
+        rule_text(rule),
         temperature,
         vocab_size or 0,
         softcap,

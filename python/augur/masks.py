@@ -1,6 +1,6 @@
 """Mask rules and token decisions."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -43,7 +43,9 @@ class MaskRule:
         for name in ("delta_negative", "ratio_cap"):
             if getattr(self, name) == 0:
                 raise ValueError(f"mask.{name}: 0 is not a finite number above 0; leave it out for none")
-        torch.ops.augur.format_rule(self.text)
+        words = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) is not None]
+        # Kept, and checked, once: building it inside a compiled function would break the graph.
+        object.__setattr__(self, "_text", torch.ops.augur.format_rule(" ".join(words)))
 
     @classmethod
     def preset(cls, name: str) -> "MaskRule":
@@ -64,9 +66,7 @@ class MaskRule:
     @property
     def text(self) -> str:
         """The rule as the operators and configuration files write it."""
-        return " ".join(
-            f"{name}={value!r}".replace("'", "") for name, value in asdict(self).items() if value is not None
-        )
+        return self._text  # type: ignore[attr-defined]
 
 
 class Decision(NamedTuple):
@@ -93,8 +93,18 @@ class Decision(NamedTuple):
         return self.flags.bitwise_and(8).bool()
 
 
-def as_rule(rule: "MaskRule | str") -> MaskRule:
-    return MaskRule.preset(rule) if isinstance(rule, str) else rule
+def rule_text(rule: MaskRule | str) -> str:
+    """What the operators take: a rule's text, or a preset's name as it is."""
+    return rule if isinstance(rule, str) else rule.text
+
+
+def check_same_device(**tensors: torch.Tensor | None) -> None:
+    """The operators check this, too, but a tensor without data (device meta) would not reach their check."""
+    present = [(name, tensor.device) for name, tensor in tensors.items() if tensor is not None]
+    first, device = present[0]
+    for name, other in present:
+        if other != device:
+            raise ValueError(f"{name}: is on {other} while {first} is on {device}; move both to the same device")
 
 
 def decide(
@@ -114,6 +124,7 @@ def decide(
     probabilities outside the support, needed by the exact tail. A token whose column 0 is -inf has no support: it
     is not kept. With `validate`, recorded values are checked, which on CUDA waits for the device.
     """
+    check_same_device(behaviour=behaviour, policy=policy, advantages=advantages, tail_square=tail_square)
     return Decision(
-        *torch.ops.augur.decide(behaviour, policy, advantages, vocab_size, tail_square, as_rule(rule).text, validate)
+        *torch.ops.augur.decide(behaviour, policy, advantages, vocab_size, tail_square, rule_text(rule), validate)
     )

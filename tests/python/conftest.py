@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build" / "augur"
@@ -32,3 +33,15 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs ../shared")
     return SHARED
+
+
+# One test body for every device; the CUDA half carries the mark gpu, which CTest runs under its label gpu.
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]),
+]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request) -> str:
+    return request.param

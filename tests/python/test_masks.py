@@ -1,0 +1,136 @@
+"""MaskRule and decide: golden cases, agreement over dtypes and devices, and the messages for bad input."""
+
+import json
+
+import pytest
+import torch
+
+import augur
+from augur import MaskRule
+from mask_data import make_batch
+
+
+def golden(shared):
+    return [json.loads(line) for line in (shared / "golden" / "mask_cases.jsonl").read_text().splitlines()]
+
+
+def test_golden_cases_hold_for_every_preset(shared, device):
+    cases = golden(shared)
+    assert set(cases[0]["expect"]) == set(MaskRule.presets())
+    for name in MaskRule.presets():
+        rule = MaskRule.preset(name)
+        for vocab in {case["vocab"] for case in cases}:
+            batch = [case for case in cases if case["vocab"] == vocab]
+            columns = max(len(case["ids"]) for case in batch)
+
+            def padded(key, batch=batch, columns=columns):
+                rows = [case[key] + [-torch.inf] * (columns - len(case[key])) for case in batch]
+                return torch.tensor(rows, device=device)
+
+            d = augur.decide(
+                rule,
+                padded("behaviour"),
+                padded("policy"),
+                torch.tensor([case["advantage"] for case in batch], device=device),
+                vocab,
+                torch.tensor([case["tail_square"] for case in batch], device=device),
+            )
+            expected = [case["expect"][name] for case in batch]
+            for key in ("ratio", "divergence", "direction"):
+                truth = torch.tensor([e[key] for e in expected], dtype=torch.float64)
+                torch.testing.assert_close(getattr(d, key).cpu().double(), truth, rtol=2e-6, atol=1e-6)
+            for keep, e in zip(d.keep.tolist(), expected, strict=True):
+                assert e["keep"] is None or keep == e["keep"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_low_precision_inputs_are_decided_as_their_float64_values(dtype, device):
+    logits, ids, logprobs, advantages = make_batch(tokens=200)
+    behaviour = (logprobs - 1e-2).to(dtype)
+    policy = (torch.log_softmax(logits, -1).gather(1, ids.clamp(min=0)) - 1e-2).to(dtype)
+    for name in MaskRule.presets():
+        square = torch.full((200,), 1e-3)
+        low = augur.decide(
+            name, *(x.to(device) for x in (behaviour, policy, advantages.float())), 60, square.to(device)
+        )
+        high = augur.decide(name, behaviour.double(), policy.double(), advantages, 60, square)
+        torch.testing.assert_close(low.divergence.cpu().double(), high.divergence, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(low.direction.cpu().double(), high.direction, rtol=1e-6, atol=1e-7)
+        assert torch.equal(low.keep.cpu(), high.keep)
+        assert low.ratio.dtype == torch.float32
+
+
+def test_a_preset_and_its_fields_are_the_same_rule():
+    assert MaskRule() == MaskRule.preset("predictive-kl-aggregated")
+    assert MaskRule(proximity="ratio", direction="ratio") == MaskRule.preset("clip")
+    assert MaskRule.preset("predictive-kl-tight").delta == 0.05
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tail": "unifrom"}, "did you mean 'uniform'"),
+        ({"proximity": "kld"}, "did you mean 'kl'"),
+        ({"delta": 0.0}, "mask.delta: 0 is not a finite number above 0"),
+        ({"delta": float("nan")}, "mask.delta: nan is not"),
+        ({"delta": float("inf")}, "mask.delta: inf is not"),
+        ({"delta_negative": 0.0}, "mask.delta_negative"),
+        ({"ratio_cap": -1.0}, "mask.ratio_cap"),
+        ({"proximity": "ratio", "action": "restore"}, "mask.action: restore pulls"),
+    ],
+)
+def test_a_bad_rule_says_which_field(fields, message):
+    with pytest.raises(ValueError, match=message):
+        MaskRule(**fields)
+
+
+def test_an_unknown_preset_names_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'dppo-topk-kl'"):
+        MaskRule.preset("dppo-topk-lk")
+
+
+def decide_with(**changes):
+    arguments = {
+        "behaviour": torch.log(torch.tensor([[0.5, 0.3], [0.6, 0.2]])),
+        "policy": torch.log(torch.tensor([[0.4, 0.4], [0.5, 0.3]])),
+        "advantages": torch.ones(2),
+        "vocab_size": 10,
+    }
+    return augur.decide(MaskRule(), **{**arguments, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": torch.zeros(2, 3)}, r"policy: has shape \[2, 3\], expected \[2, 2\]"),
+        ({"behaviour": torch.zeros(4)}, r"behaviour: has shape \[4\], expected \[any, any\]"),
+        ({"advantages": torch.zeros(3)}, r"advantages: has shape \[3\], expected \[2\]"),
+        ({"advantages": torch.ones(2, dtype=torch.int64)}, "advantages: has dtype Long"),
+        ({"advantages": torch.tensor([1.0, torch.nan])}, "advantages: token 1: is nan"),
+        ({"behaviour": torch.tensor([[-0.5, -2.0], [0.1, -2.0]])}, "behaviour: token 1, column 0: log-prob 0.1"),
+        ({"policy": torch.tensor([[-0.5, 0.2], [-1.0, -2.0]])}, "policy: token 0, column 1: log-prob 0.2"),
+        ({"behaviour": torch.tensor([[-0.1, -0.2], [-1.0, -2.0]])}, "behaviour: token 0: probabilities sum to 1.72"),
+        ({"behaviour": torch.tensor([[-1.0, -2.0], [-torch.inf, -2.0]])}, "token 1, column 0: the sampled token"),
+        ({"behaviour": torch.tensor([[-1.0, torch.nan], [-1.0, -2.0]])}, "token 0, column 1: log-prob is not a number"),
+        ({"vocab_size": 1}, "token 0: a support of 2 tokens in a vocabulary of 1"),
+        ({"vocab_size": 0}, "vocab_size: is 0"),
+        ({"behaviour": torch.zeros(2, 2, device="meta")}, "policy: is on cpu while behaviour is on meta"),
+    ],
+)
+def test_bad_input_names_argument_position_and_remedy(changes, message):
+    with pytest.raises(ValueError, match=message):
+        decide_with(**changes)
+
+
+def test_the_exact_tail_asks_for_its_sum():
+    with pytest.raises(ValueError, match="tail_square: is missing"):
+        augur.decide("predictive-kl-exact", torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1), 5)
+
+
+def test_opcheck_and_compile_pass(device):
+    _, ids, logprobs, advantages = make_batch(dtype=torch.float32)
+    arguments = [x.to(device) for x in (logprobs, logprobs - 0.1, advantages)]
+    torch.library.opcheck(torch.ops.augur.decide, (*arguments, 60, None, MaskRule().text, True), raise_exception=True)
+    compiled = torch.compile(lambda b, p, a: augur.decide("dppo-topk-kl", b, p, a, 60).divergence * 2, fullgraph=True)
+    plain = augur.decide("dppo-topk-kl", *arguments, 60).divergence * 2
+    torch.testing.assert_close(compiled(*arguments), plain)
