@@ -4,4 +4,8 @@ namespace augur {
 
 void* CurrentStream(const at::Tensor&) { return nullptr; }
 
+bool BuiltWithCuda() { return false; }
+
+std::string GpuDescription() { return "not looked for by a build without CUDA"; }
+
 }  // namespace augur

@@ -1,0 +1,10 @@
+// The benchmarks of `augur bench`; each lives in a file of its own.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace augur {
+
+void AddBenchDecide(CLI::App& bench);
+
+}  // namespace augur
