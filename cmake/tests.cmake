@@ -26,3 +26,8 @@ endfunction()
 foreach(room base mask formats text data reward config metrics kernels ops model rollout train eval analysis report cli)
   augur_tests(${room})
 endforeach()
+
+if(AUGUR_WITH_CUDA)
+  add_test(NAME python_gpu COMMAND ${AUGUR_PYTHON} -m pytest -m gpu WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(python_gpu PROPERTIES LABELS gpu ENVIRONMENT "PYTHONPATH=${CMAKE_SOURCE_DIR}/python")
+endif()
