@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 system_packages=(
-  build-essential ccache cmake git ninja-build pkg-config python3-venv
+  build-essential ccache cmake git ninja-build python3-venv
   clang libclang-rt-dev # fuzzing
   libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libpcre2-dev libspdlog-dev libutf8proc-dev
   libyaml-cpp-dev nlohmann-json3-dev
