@@ -45,16 +45,6 @@ size_t RegularFileSize(const Descriptor& file, const std::filesystem::path& path
   return static_cast<size_t>(status.st_size);
 }
 
-void WriteAll(const Descriptor& file, std::string_view content, const std::filesystem::path& path) {
-  while (!content.empty()) {
-    const ssize_t written = ::write(file.get(), content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw SystemError(path, "write", errno);
-    content.remove_prefix(static_cast<size_t>(written));
-  }
-  if (::fsync(file.get()) != 0) throw SystemError(path, "sync to disk", errno);
-}
-
 }  // namespace
 
 std::string ReadFile(const std::filesystem::path& path) {
@@ -73,20 +63,47 @@ std::string ReadFile(const std::filesystem::path& path) {
 }
 
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view content) {
-  const std::filesystem::path temporary = fmt::format("{}.tmp.{}", path.string(), ::getpid());
-  try {
-    const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.get() < 0) throw SystemError(path, "create", errno);
-    WriteAll(file, content, path);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw SystemError(path, "replace", errno);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
+  AtomicFile file(path);
+  file.Write(content);
+  file.Commit();
+}
+
+AtomicFile::AtomicFile(const std::filesystem::path& path)
+    : path_(path),
+      temporary_(fmt::format("{}.tmp.{}", path.string(), ::getpid())),
+      fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+  if (fd_ < 0) throw SystemError(path_, "create", errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::Write(std::string_view piece) {
+  while (!piece.empty()) {
+    const ssize_t written = ::write(fd_, piece.data(), piece.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw SystemError(path_, "write", errno);
+    piece.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+void AtomicFile::Commit() {
+  if (::fsync(fd_) != 0) throw SystemError(path_, "sync to disk", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw SystemError(path_, "replace", errno);
+  ::close(std::exchange(fd_, -1));
   // The rename itself is durable only once the directory is synced.
-  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path parent = path_.has_parent_path() ? path_.parent_path() : ".";
   const Descriptor directory(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() >= 0) ::fsync(directory.get());
+}
+
+void RefuseLfsPointer(std::string_view content, const std::filesystem::path& path) {
+  if (!content.starts_with("version https://git-lfs")) return;
+  throw Error(path.string(), "is a git-lfs pointer, not the file itself",
+              "run 'git lfs pull' in that directory or download the file again");
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {

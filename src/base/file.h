@@ -17,6 +17,27 @@ std::string ReadFile(const std::filesystem::path& path);
 // untouched.
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
 
+// The same for content that comes in pieces: Write them, then Commit. Without Commit nothing remains.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void Write(std::string_view piece);
+  // Syncs the file and renames it to its path.
+  void Commit();
+
+ private:
+  const std::filesystem::path path_;
+  const std::filesystem::path temporary_;
+  int fd_;
+};
+
+// Throws when `content` is the text that git-lfs leaves in place of a file it has not fetched.
+void RefuseLfsPointer(std::string_view content, const std::filesystem::path& path);
+
 // A read-only memory map; the bytes stay valid while the object lives. An empty file maps to an empty span.
 class MappedFile {
  public:

@@ -1,6 +1,10 @@
 #include "base/json.h"
 
+#include <set>
+#include <vector>
+
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace augur {
 namespace {
@@ -29,18 +33,35 @@ void CheckDepth(std::string_view text, std::string_view where) {
   }
 }
 
-}  // namespace
-
-Json ParseJson(std::string_view text, std::string_view where) {
+Json Parse(std::string_view text, std::string_view where, const Json::parser_callback_t& callback) {
   CheckDepth(text, where);
   try {
-    return Json::parse(text);
+    return Json::parse(text, callback);
   } catch (const Json::exception& e) {
     // nlohmann's text is "[json.exception.parse_error.101] parse error at line 1, column 5: ..."
     std::string_view what = e.what();
     if (const size_t end = what.find("] "); end != std::string_view::npos) what.remove_prefix(end + 2);
-    throw Error(where, fmt::format("not valid JSON: {}", what), "correct the file or fetch it again");
+    throw Error(where, fmt::format("not valid JSON: {}", Printable(what)),
+                "correct the file or fetch it again");
   }
+}
+
+}  // namespace
+
+Json ParseJson(std::string_view text, std::string_view where) { return Parse(text, where, nullptr); }
+
+Json ParseJsonUniqueKeys(std::string_view text, std::string_view where) {
+  std::vector<std::set<std::string>> keys;  // of the objects open at this point
+  return Parse(text, where, [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      throw Error(where,
+                  fmt::format("the key {} occurs twice in one object", Quoted(parsed.get<std::string>())),
+                  "the file is damaged; fetch it again");
+    }
+    return true;
+  });
 }
 
 const Json& RequireKey(const Json& object, std::string_view key, std::string_view where) {

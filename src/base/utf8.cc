@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace augur {
@@ -92,6 +94,22 @@ size_t IncompleteUtf8Suffix(std::string_view text) {
     return fits ? back : 0;
   }
   return 0;
+}
+
+std::string Printable(std::string_view text) {
+  constexpr size_t kMost = 200;
+  std::string out;
+  for (size_t offset = 0; offset < text.size();) {
+    if (out.size() >= kMost) return out + "...";
+    const size_t start = offset;
+    const char32_t c = NextCodePoint(text, &offset);
+    if (c == kInvalidCodePoint || c < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[start]));
+    } else {
+      out += text.substr(start, offset - start);
+    }
+  }
+  return out;
 }
 
 }  // namespace augur

@@ -23,4 +23,11 @@ void AppendUtf8(std::string* out, char32_t code_point);
 // 3).
 size_t IncompleteUtf8Suffix(std::string_view text);
 
+// Text from a file as an error message may show it: control characters and ill-formed bytes as \\xNN, and
+// what passes 200 bytes cut off with "...".
+std::string Printable(std::string_view text);
+
+// The same between single quotes, for names.
+inline std::string Quoted(std::string_view name) { return "'" + Printable(name) + "'"; }
+
 }  // namespace augur

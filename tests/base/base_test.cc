@@ -70,6 +70,22 @@ TEST_F(FileTest, AFailedWriteLeavesTheOldContentAndNoTemporary) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 1);
 }
 
+TEST_F(FileTest, AnAtomicFileWithoutCommitLeavesNothing) {
+  {
+    AtomicFile(dir_ / "a").Write("half");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir_));
+}
+
+TEST_F(FileTest, NamesAGitLfsPointer) {
+  const std::string message =
+      MessageOf([&] { RefuseLfsPointer("version https://git-lfs.github.com/spec/v1\n", "w"); });
+  EXPECT_EQ(
+      message,
+      "w: is a git-lfs pointer, not the file itself; run 'git lfs pull' in that directory or download the "
+      "file again");
+}
+
 TEST_F(FileTest, SaysWhatIsWrongWithThePath) {
   EXPECT_NE(MessageOf([&] { ReadFile(dir_ / "none"); }).find("No such file"), std::string::npos);
   EXPECT_NE(MessageOf([&] { MappedFile{dir_}; }).find("is a directory"), std::string::npos);
@@ -82,6 +98,19 @@ TEST(JsonTest, ReportsPlaceAndDepth) {
   EXPECT_NE(MessageOf([] { ParseJson(std::string(100000, '['), "f"); }).find("nested deeper"),
             std::string::npos);
   EXPECT_EQ(ParseJson("\"" + std::string(1000, '[') + "\"", "f").get<std::string>().size(), 1000);
+}
+
+TEST(JsonTest, RefusesAKeyTwiceInOneObject) {
+  EXPECT_EQ(ParseJsonUniqueKeys(R"({"a": {"b": 1}, "b": [{"b": 2}]})", "f")["b"][0]["b"], 2);
+  EXPECT_EQ(MessageOf([] { ParseJsonUniqueKeys(R"({"c": {"a": 1, "a": 1}})", "f"); }),
+            "f: the key 'a' occurs twice in one object; the file is damaged; fetch it again");
+}
+
+TEST(JsonTest, MessagesStayShortAndPrintable) {
+  const std::string message = MessageOf([] { ParseJson("[\"" + std::string(100000, 'x') + "\xff\"]", "f"); });
+  EXPECT_LT(message.size(), 400);
+  EXPECT_EQ(FirstInvalidUtf8(message), std::string::npos);
+  EXPECT_EQ(Quoted("a\n\xffñ"), "'a\\x0a\\xffñ'");
 }
 
 TEST(JsonTest, NamesTheMissingOrMistypedKey) {
