@@ -25,7 +25,8 @@ function(augur_room name)
 endfunction()
 
 function(augur_compile_flags target)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-restrict>) # g++ 12 warns falsely on string +
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror>
+                                           $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>) # g++ 12 warns falsely on string +
   if(AUGUR_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${AUGUR_SANITIZE} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=all)
