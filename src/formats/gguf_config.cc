@@ -1,5 +1,7 @@
 #include "formats/gguf_config.h"
 
+#include <cmath>
+
 #include "base/utf8.h"
 #include "formats/gguf_rope.h"
 
@@ -50,6 +52,17 @@ int64_t Positive(const GgufMetadata& metadata, const std::string& key) {
   if (value > 0 && value <= INT32_MAX) return value;
   throw Error(metadata.where(), fmt::format("\"{}\" is {}", key, value),
               "it must be a positive 32-bit number");
+}
+
+// A finite positive number; `fallback` where the key may be absent.
+double PositiveNumber(const GgufMetadata& metadata, const std::string& key, std::optional<double> fallback) {
+  const auto value = metadata.Number(key);
+  if (!value && fallback) return *fallback;
+  if (value && *value > 0 && std::isfinite(*value)) return *value;
+  throw Error(
+      metadata.where(),
+      value ? fmt::format("\"{}\" is {}", key, *value) : fmt::format("the key \"{}\" is missing", key),
+      "it must be a positive number; convert the original model again");
 }
 
 std::optional<int64_t> TokenId(const GgufMetadata& metadata, const char* key, int64_t vocabulary) {
@@ -109,8 +122,8 @@ GgufModel ReadGgufModel(const GgufContent& content, const GgufMetadata& metadata
   RefuseWhatWouldBeLost(metadata, prefix, model.context);
   ReadHeads(metadata, prefix, &model);
   model.vocabulary = ReadVocabulary(content, metadata);
-  model.rms_eps = metadata.Number(prefix + "attention.layer_norm_rms_epsilon").value_or(1e-6);
-  model.rope_theta = metadata.Number(prefix + "rope.freq_base").value_or(10000.0);
+  model.rms_eps = PositiveNumber(metadata, prefix + "attention.layer_norm_rms_epsilon", std::nullopt);
+  model.rope_theta = PositiveNumber(metadata, prefix + "rope.freq_base", 10000.0);
   model.rope_scaling = ReadRopeScaling(content, metadata, prefix, model.head_dim, model.rope_theta);
   model.tied = !content.tensors.contains("output.weight");
   model.attention_bias =

@@ -55,6 +55,10 @@ OrderedJson ReadRopeScaling(const GgufContent& content, const GgufMetadata& meta
   const std::string scaling = prefix + "rope.scaling.";
   const std::string type = metadata.String(scaling + "type").value_or("none");
   const double factor = metadata.Number(scaling + "factor").value_or(1.0);
+  if (!(factor > 0 && std::isfinite(factor))) {
+    throw Error(metadata.where(), fmt::format("\"{}factor\" is {}", scaling, factor),
+                "it must be a positive number");
+  }
   if (type == "none" || (type == "linear" && factor == 1.0)) return nullptr;
   if (type == "linear") return {{"rope_type", "linear"}, {"factor", factor}};
   if (type == "yarn") {

@@ -99,6 +99,17 @@ TEST(SafetensorsTest, RefusesDuplicateNamesAndMalformedEntries) {
   EXPECT_TRUE(Says(FaultInHeader(R"({"__metadata__":{"x":1}})"), "metadata 'x' is not a string"));
 }
 
+// A seed of the fuzzer, written by the Python package safetensors.
+TEST(SafetensorsTest, ReadsAFileOfTheReferenceImplementation) {
+  const SafetensorsFile file(std::filesystem::path(AUGUR_SOURCE_DIR) /
+                             "tests/fuzz/seeds/formats_safetensors/several.safetensors");
+  EXPECT_EQ(file.tensors().size(), 4);
+  const TensorView& weight = file.tensors().at("m.weight");
+  EXPECT_EQ(weight.dtype, DType::kF16);
+  EXPECT_EQ(weight.shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(weight.bytes[1], std::byte{0x3C});  // 1.0 is 0x3C00
+}
+
 using SafetensorsFilesTest = FormatsTest;
 
 TEST_F(SafetensorsFilesTest, WritesWhatItReads) {

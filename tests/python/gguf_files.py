@@ -82,9 +82,7 @@ def hf_name(gguf_name: str) -> str:
 def unpermute(values: np.ndarray, heads: int) -> np.ndarray:
     """The inverse of llama.cpp's permutation of query and key rows."""
     return (
-        values.reshape(heads, values.shape[0] // heads // 2, 2, *values.shape[1:])
-        .swapaxes(1, 2)
-        .reshape(values.shape)
+        values.reshape(heads, values.shape[0] // heads // 2, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     )
 
 

@@ -262,6 +262,8 @@ def test_names_what_it_cannot_convert(tmp_path):
     assert '"llama.rope.scaling.type" is not a string' in after(
         change=lambda w: w.add_uint32("llama.rope.scaling.type", 1)
     )
+    message = after(change=lambda w: w.add_float32("llama.rope.scaling.factor", float("nan")))
+    assert '"llama.rope.scaling.factor" is nan; it must be a positive number' in message
     assert not out.exists() and not list(tmp_path.glob("out.*"))
 
 
@@ -277,9 +279,7 @@ def test_names_what_is_wrong_with_a_tokenizer(tmp_path):
         write_model(tmp_path / "m.gguf", change=change)
         return fault(tmp_path / "m.gguf", tmp_path / "out")
 
-    assert "merge 1 ('b c') names 'bc', which is not in the vocabulary" in after(
-        ["a", "b", "c", "ab"], ["a b", "b c"]
-    )
+    assert "merge 1 ('b c') names 'bc', which is not in the vocabulary" in after(["a", "b", "c", "ab"], ["a b", "b c"])
     assert "merge 0 is 'a', not two tokens" in after(["a"], ["a"])
     assert "token 'a' has two ids, 0 and 2" in after(["a", "b", "a"], ["a b"])
     assert "400 tokens but an embedding of 320 rows" in after([str(i) for i in range(400)], ["1 2"])
@@ -298,10 +298,7 @@ def test_names_an_unsupported_quantisation(tmp_path):
         drop=("token_embd.weight",),
     )
     message = fault(tmp_path / "m.gguf", tmp_path / "out")
-    assert (
-        "tensor 'token_embd.weight' has GGML type Q2_K, which Augur does not read; use a file with F32"
-        in message
-    )
+    assert "tensor 'token_embd.weight' has GGML type Q2_K, which Augur does not read; use a file with F32" in message
 
 
 def test_never_overwrites_what_it_was_not_told_to(tmp_path):
@@ -309,9 +306,7 @@ def test_never_overwrites_what_it_was_not_told_to(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     run_augur("convert", tmp_path / "m.gguf", f"{out}/")  # an empty directory is filled
-    assert "the directory is not empty; name another, or replace it with --force" in fault(
-        tmp_path / "m.gguf", out
-    )
+    assert "the directory is not empty; name another, or replace it with --force" in fault(tmp_path / "m.gguf", out)
     (out / "old").write_text("")
     run_augur("convert", tmp_path / "m.gguf", out, "--force")
     assert not (out / "old").exists() and (out / "model.safetensors").exists()
@@ -353,8 +348,6 @@ def test_smollm2_answers_a_question(smollm2):
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     model = AutoModelForCausalLM.from_pretrained(smollm2)
     chat = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
-    prompt = tokenizer.apply_chat_template(
-        chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     answer = model.generate(**prompt, max_new_tokens=8, do_sample=False)
     assert "Paris" in tokenizer.decode(answer[0, prompt["input_ids"].shape[1] :])
