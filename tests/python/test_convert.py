@@ -6,13 +6,14 @@ import struct
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run_augur
 from gguf import GGMLQuantizationType, quants
-from gguf_files import HEADS, TYPES, expected_tensors, random_blocks, write_model
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from conftest import ROOT, run_augur
+from gguf_files import HEADS, TYPES, expected_tensors, random_blocks, write_model
 
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
 
