@@ -39,20 +39,25 @@ Inputs MakeInputs(const Options& options) {
           at::randn({options.tokens}, floats)};
 }
 
-// What one writes without the kernel: predictive KL with the aggregated tail.
-at::Tensor EagerKeep(const Inputs& in, double delta) {
+// The same computation without the kernel, with the same care for unused columns: predictive KL, aggregated
+// tail.
+Decisions EagerDecide(const Inputs& in, double delta) {
   const at::Tensor used = in.behaviour.gt(-INFINITY);
-  const at::Tensor mu = in.behaviour.exp(), pi = at::where(used, in.policy.exp(), 0.0);
-  const at::Tensor mu_tail = mu.sum(1).neg().add(1).clamp_min(0),
-                   pi_tail = pi.sum(1).neg().add(1).clamp_min(0);
-  const at::Tensor head = at::where(used, mu.mul(in.behaviour.sub(in.policy)), 0.0).sum(1);
+  const at::Tensor log_mu = at::where(used, in.behaviour, 0.0), log_pi = at::where(used, in.policy, 0.0);
+  const at::Tensor mu = at::where(used, log_mu.exp(), 0.0), pi = at::where(used, log_pi.exp(), 0.0);
+  const at::Tensor mu_sum = mu.sum(1), pi_sum = pi.sum(1);
+  const at::Tensor mu_tail = mu_sum.neg().add(1).clamp_min(0), pi_tail = pi_sum.neg().add(1).clamp_min(0);
+  const at::Tensor head = mu.mul(log_mu.sub(log_pi)).sum(1);
   const at::Tensor tail = mu_tail.mul(mu_tail.clamp_min(1e-38).log().sub(pi_tail.clamp_min(1e-38).log()));
   const at::Tensor divergence = head.add(tail).clamp_min(0);
   const at::Tensor local = pi.select(1, 0).sub(mu.select(1, 0));
   const at::Tensor change = local.add(pi.mul(mu.sub(pi)).sum(1)).add(pi_tail.mul(mu_tail.sub(pi_tail)));
-  const at::Tensor ratio = in.policy.select(1, 0).sub(in.behaviour.select(1, 0)).clamp(-20, 20).exp();
-  const at::Tensor outward = in.advantages.mul(change).gt(0).logical_and(ratio.gt(0));
-  return divergence.gt(delta).logical_and(outward).logical_not();
+  const at::Tensor ratio = log_pi.select(1, 0).sub(log_mu.select(1, 0)).clamp(-20, 20).exp();
+  const at::Tensor outside = divergence.gt(delta), outward = in.advantages.mul(change).gt(0);
+  const at::Tensor disagree = outside.logical_and(outward.ne(in.advantages.mul(ratio.sub(1)).gt(0)));
+  const at::Tensor clamped = mu_sum.gt(1).logical_or(pi_sum.gt(1));
+  return {ratio, divergence, change, outside.logical_and(outward).logical_not(),
+          disagree.logical_or(clamped)};
 }
 
 void RunKernel(const MaskRule& rule, const Options& options, const Inputs& in, const Decisions& out) {
@@ -90,12 +95,13 @@ void Run(const Options& options) {
     outputs.push_back(
         Decide(rule, in.behaviour, in.policy, in.advantages, options.vocab, {}, /*validate=*/true));
   }
-  const int64_t differing = EagerKeep(inputs[0], rule.delta).ne(outputs[0].keep).sum().item<int64_t>();
+  const int64_t differing = EagerDecide(inputs[0], rule.delta).keep.ne(outputs[0].keep).sum().item<int64_t>();
 
   const int calls = device.is_cuda() ? 2 * sets : 50;
   const double kernel = SecondsPerCall(
       device, calls, [&](int i) { RunKernel(rule, options, inputs[i % sets], outputs[i % sets]); });
-  const double eager = SecondsPerCall(device, calls, [&](int i) { EagerKeep(inputs[i % sets], rule.delta); });
+  const double eager =
+      SecondsPerCall(device, calls, [&](int i) { EagerDecide(inputs[i % sets], rule.delta); });
 
   if (options.json) {
     fmt::print("{}\n", Json({{"what", "decide"},

@@ -2,6 +2,8 @@
 // exit 2.
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -50,9 +52,8 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
   return kUserError;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+// What main() does; its result is the exit code.
+int Run(int argc, char** argv) {
   CLI::App app("Augur: reinforcement learning of language models with predictive divergence masks", "augur");
   app.set_version_flag("--version", AUGUR_VERSION);
   app.require_subcommand(0, 1);
@@ -71,4 +72,14 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "augur: internal error: {}\n", error.what());
     return kInternalError;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = Run(argc, argv);
+  std::fflush(nullptr);
+  // Not return: torch's libraries do not all survive the destructors of their statics at the end of a
+  // program.
+  std::_Exit(code);
 }

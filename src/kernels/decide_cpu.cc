@@ -7,32 +7,38 @@
 namespace augur {
 namespace {
 
-// Two values as doubles; where only one is left, `fill` stands in for the second.
-template <typename T>
-Doubles Load(const T* from, int count, T fill) {
-  return Doubles{static_cast<double>(from[0]), static_cast<double>(count > 1 ? from[1] : fill)};
+constexpr float kUnused = -std::numeric_limits<float>::infinity();
+
+// Up to kFloats values; `fill` stands in for those beyond `count`.
+Floats Load(const float* from, int count, float fill) {
+  if (count >= kFloats) {
+    Floats all;
+    __builtin_memcpy(&all, from, sizeof(all));
+    return all;
+  }
+  return Floats{from[0], count > 1 ? from[1] : fill, count > 2 ? from[2] : fill, fill};
 }
 
-// Sums over one row. Unused columns are selected away rather than skipped, and the sums that only the other
-// divergence needs are left out.
-template <typename T, bool kTv>
-SupportSums SumRow(const T* behaviour, const T* policy, int columns) {
-  constexpr T kUnused = -std::numeric_limits<T>::infinity();
-  const Doubles zero{}, ones = zero + 1;
-  Doubles count{}, mu_sum{}, pi_sum{}, kl{}, gap{}, coupling{}, square{}, signed_pi{}, signed_square{};
-  for (int c = 0; c < columns; c += kDoubles) {
-    const Doubles b = Load(behaviour + c, columns - c, kUnused);
-    const auto used = b != static_cast<double>(kUnused);
-    const Doubles log_mu = used ? b : zero;
-    const Doubles log_pi = used ? Load(policy + c, columns - c, T(0)) : zero;
-    const Doubles mu = used ? VectorExp(log_mu) : zero;
-    const Doubles pi = used ? VectorExp(log_pi) : zero;
-    count += used ? ones : zero;
+// Sums over one row, and the sampled token's share of them. An unused column is given log-probs of -87, whose
+// exponential vanishes beside any probability.
+template <bool kTv>
+SupportSums<float> SumRow(const float* behaviour, const float* policy, int columns, SampledToken<float>* y) {
+  const Floats floor = Floats{} - 87.0f, zero{}, ones = zero + 1.0f;
+  Floats mu_sum{}, pi_sum{}, kl{}, gap{}, coupling{}, square{}, signed_pi{}, signed_square{};
+  Ints unused{};
+  for (int c = 0; c < columns; c += kFloats) {
+    const Floats b = Load(behaviour + c, columns - c, kUnused);
+    const Ints is_unused = b == kUnused;
+    const Floats log_mu = AtLeast(b, -87.0f);
+    const Floats log_pi = is_unused ? floor : Load(policy + c, columns - c, -87);
+    const Floats mu = VectorExp(log_mu), pi = VectorExp(log_pi);
+    if (c == 0) *y = {behaviour[0], policy[0], mu[0], pi[0]};
+    unused += is_unused;  // true is -1
     mu_sum += mu;
     pi_sum += pi;
     square += pi * pi;
     if constexpr (kTv) {
-      const Doubles sign = (mu > pi ? ones : zero) - (mu < pi ? ones : zero);
+      const Floats sign = (mu > pi ? ones : zero) - (mu < pi ? ones : zero);
       gap += sign * (mu - pi);
       signed_pi += sign * pi;
       signed_square += sign * pi * pi;
@@ -41,36 +47,62 @@ SupportSums SumRow(const T* behaviour, const T* policy, int columns) {
       coupling += pi * (mu - pi);
     }
   }
-  return {SumOf(count),    SumOf(mu_sum), SumOf(pi_sum),    SumOf(kl),           SumOf(gap),
-          SumOf(coupling), SumOf(square), SumOf(signed_pi), SumOf(signed_square)};
+  const int padded = (columns + kFloats - 1) / kFloats * kFloats;
+  const int used = padded + unused[0] + unused[1] + unused[2] + unused[3];
+  return {static_cast<float>(used), SumOf(mu_sum), SumOf(pi_sum),    SumOf(kl),           SumOf(gap),
+          SumOf(coupling),          SumOf(square), SumOf(signed_pi), SumOf(signed_square)};
 }
 
 template <typename T>
-Decided DecideRow(const MaskRule& rule, const DecideInput<T>& in, int64_t t) {
-  const T* behaviour = in.behaviour + t * in.columns;
-  const T* policy = in.policy + t * in.columns;
-  if (in.columns == 0 || behaviour[0] == -std::numeric_limits<T>::infinity()) return {};
-  const SupportSums sums = rule.proximity == Proximity::kTv ? SumRow<T, true>(behaviour, policy, in.columns)
-                                                            : SumRow<T, false>(behaviour, policy, in.columns);
-  const double log_mu = behaviour[0], log_pi = policy[0];
-  const double square = in.tail_square ? static_cast<double>(in.tail_square[t]) : 0;
-  const double tail = in.policy_tail ? static_cast<double>(in.policy_tail[t]) : 0;
-  return DecideToken(rule, sums, {log_mu, log_pi, VectorExp(log_mu), VectorExp(log_pi)}, in.advantage[t],
-                     static_cast<double>(in.vocab_size), in.tail_square ? &square : nullptr,
-                     in.policy_tail ? &tail : nullptr);
+void Write(const Decided<T>& decided, int64_t t, const auto& out) {
+  using O = std::remove_reference_t<decltype(out.ratio[0])>;
+  out.ratio[t] = static_cast<O>(decided.ratio);
+  out.divergence[t] = static_cast<O>(decided.divergence);
+  out.direction[t] = static_cast<O>(decided.direction);
+  out.flags[t] = decided.flags;
+}
+
+template <bool kTv>
+void DecideRow(const MaskRule& rule, const DecideInput<float>& in, const DecideOutput<float>& out,
+               int64_t t) {
+  const float* behaviour = in.behaviour + t * in.columns;
+  const float* policy = in.policy + t * in.columns;
+  SampledToken<float> y{};
+  const SupportSums<float> sums = SumRow<kTv>(behaviour, policy, in.columns, &y);
+  const Decided<float> fast = DecideToken<kTv>(rule, sums, y, FactsOf<float>(in, t));
+  if (fast.delicate) {
+    Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
+  } else {
+    Write(fast, t, out);
+  }
+}
+
+template <bool kTv>
+void DecideRow(const MaskRule& rule, const DecideInput<double>& in, const DecideOutput<double>& out,
+               int64_t t) {
+  Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
+}
+
+template <bool kTv, typename T>
+void DecideRows(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out) {
+#pragma omp parallel for schedule(static) if (in.tokens >= 256)
+  for (int64_t t = 0; t < in.tokens; ++t) {
+    if (in.columns == 0 || in.behaviour[t * in.columns] == static_cast<T>(kUnused)) {
+      Write(Decided<T>(), t, out);
+    } else {
+      DecideRow<kTv>(rule, in, out, t);
+    }
+  }
 }
 
 }  // namespace
 
 template <typename T>
 void DecideCpu(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out) {
-#pragma omp parallel for schedule(static) if (in.tokens >= 256)
-  for (int64_t t = 0; t < in.tokens; ++t) {
-    const Decided decided = DecideRow(rule, in, t);
-    out.ratio[t] = static_cast<T>(decided.ratio);
-    out.divergence[t] = static_cast<T>(decided.divergence);
-    out.direction[t] = static_cast<T>(decided.direction);
-    out.flags[t] = decided.flags;
+  if (rule.proximity == Proximity::kTv) {
+    DecideRows<true>(rule, in, out);
+  } else {
+    DecideRows<false>(rule, in, out);
   }
 }
 

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/cuda_check.h"
 #include "kernels/decide.h"
 #include "kernels/decide_math.h"
@@ -5,48 +7,78 @@
 namespace augur {
 namespace {
 
-constexpr int kLanes = 8;  // threads per token: three columns each at K = 20
+constexpr int kLanes = 4;  // threads per token: five or six columns each at K = 20
 constexpr int kThreads = 128;
 
-__device__ double SumLanes(double x) {
+__device__ float SumLanes(float x) {
   for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset, kLanes);
   return x;
 }
 
-template <typename T>
+template <typename R, typename O>
+__device__ void Write(const Decided<R>& decided, int64_t t, const DecideOutput<O>& out) {
+  out.ratio[t] = static_cast<O>(decided.ratio);
+  out.divergence[t] = static_cast<O>(decided.divergence);
+  out.direction[t] = static_cast<O>(decided.direction);
+  out.flags[t] = decided.flags;
+}
+
+// Sums of one token over kLanes threads; every lane gets the total.
+template <bool kTv>
+__device__ SupportSums<float> SumToken(const float* behaviour, const float* policy, int columns, int lane) {
+  SupportSums<float> sums;
+  for (int c = lane; c < columns; c += kLanes) {
+    const float b = behaviour[c], p = policy[c];
+    if (b != -INFINITY) Accumulate<kTv>(&sums, b, p, expf(b), expf(p));
+  }
+  sums.count = SumLanes(sums.count);
+  sums.mu = SumLanes(sums.mu);
+  sums.pi = SumLanes(sums.pi);
+  sums.square = SumLanes(sums.square);
+  if constexpr (kTv) {
+    sums.gap = SumLanes(sums.gap);
+    sums.signed_pi = SumLanes(sums.signed_pi);
+    sums.signed_square = SumLanes(sums.signed_square);
+  } else {
+    sums.kl = SumLanes(sums.kl);
+    sums.coupling = SumLanes(sums.coupling);
+  }
+  return sums;
+}
+
+template <bool kTv>
 __global__ void __launch_bounds__(kThreads)
-    DecideKernel(MaskRule rule, DecideInput<T> in, DecideOutput<T> out) {
+    DecideKernel(MaskRule rule, DecideInput<float> in, DecideOutput<float> out) {
   const int lane = threadIdx.x % kLanes;
   const int64_t wanted = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
   const int64_t t =
-      wanted < in.tokens ? wanted : in.tokens - 1;  // idle groups follow the last token: shuffles need all
-  const T* behaviour = in.behaviour + t * in.columns;
-  const T* policy = in.policy + t * in.columns;
-
-  SupportSums sums;
-  for (int c = lane; c < in.columns; c += kLanes) {
-    const T b = behaviour[c], p = policy[c];
-    if (b == static_cast<T>(-INFINITY)) continue;
-    Accumulate(&sums, b, p, exp(static_cast<double>(b)), exp(static_cast<double>(p)));
-  }
-  sums = {SumLanes(sums.count),  SumLanes(sums.mu),        SumLanes(sums.pi),
-          SumLanes(sums.kl),     SumLanes(sums.gap),       SumLanes(sums.coupling),
-          SumLanes(sums.square), SumLanes(sums.signed_pi), SumLanes(sums.signed_square)};
+      wanted < in.tokens ? wanted : in.tokens - 1;  // shuffles need every lane: idle ones repeat a token
+  const float* behaviour = in.behaviour + t * in.columns;
+  const float* policy = in.policy + t * in.columns;
+  const SupportSums<float> sums = SumToken<kTv>(behaviour, policy, in.columns, lane);
   if (lane != 0 || wanted >= in.tokens) return;
-
-  Decided decided;
-  if (behaviour[0] != static_cast<T>(-INFINITY)) {
-    const double log_mu = behaviour[0], log_pi = policy[0];
-    const double square = in.tail_square ? static_cast<double>(in.tail_square[t]) : 0;
-    const double tail = in.policy_tail ? static_cast<double>(in.policy_tail[t]) : 0;
-    decided = DecideToken(rule, sums, {log_mu, log_pi, exp(log_mu), exp(log_pi)}, in.advantage[t],
-                          static_cast<double>(in.vocab_size), in.tail_square ? &square : nullptr,
-                          in.policy_tail ? &tail : nullptr);
+  const float log_mu = behaviour[0], log_pi = policy[0];
+  if (log_mu == -INFINITY) {
+    Write(Decided<float>(), t, out);
+    return;
   }
-  out.ratio[t] = static_cast<T>(decided.ratio);
-  out.divergence[t] = static_cast<T>(decided.divergence);
-  out.direction[t] = static_cast<T>(decided.direction);
-  out.flags[t] = decided.flags;
+  const SampledToken<float> y{log_mu, log_pi, expf(log_mu), expf(log_pi)};
+  const Decided<float> fast = DecideToken<kTv>(rule, sums, y, FactsOf<float>(in, t));
+  if (fast.delicate) {
+    Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
+  } else {
+    Write(fast, t, out);
+  }
+}
+
+// Double inputs are for tests: one thread per token.
+template <bool kTv>
+__global__ void __launch_bounds__(kThreads)
+    DecideKernel(MaskRule rule, DecideInput<double> in, DecideOutput<double> out) {
+  const int64_t t = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
+  if (t >= in.tokens || threadIdx.x % kLanes != 0) return;
+  const bool missing = in.behaviour[t * in.columns] == -INFINITY;
+  Write(missing ? Decided<double>() : DecideTokenInDouble<kTv>(rule, in, t), t, out);
 }
 
 }  // namespace
@@ -55,7 +87,12 @@ template <typename T>
 void DecideCuda(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out, void* stream) {
   if (in.tokens == 0) return;
   const auto blocks = static_cast<unsigned>((in.tokens * kLanes + kThreads - 1) / kThreads);
-  DecideKernel<T><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(rule, in, out);
+  const auto s = static_cast<cudaStream_t>(stream);
+  if (rule.proximity == Proximity::kTv) {
+    DecideKernel<true><<<blocks, kThreads, 0, s>>>(rule, in, out);
+  } else {
+    DecideKernel<false><<<blocks, kThreads, 0, s>>>(rule, in, out);
+  }
   CheckCuda(cudaGetLastError(), "token decisions on the GPU");
 }
 
