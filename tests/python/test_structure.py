@@ -1,0 +1,46 @@
+"""The rules about the code itself: which room may include which, and where torch may appear."""
+
+import re
+
+import pytest
+from conftest import ROOT
+
+# In this order each room may include itself and those before it.
+ROOMS = (
+    "base mask formats text data reward config metrics kernels "
+    "ops model rollout train eval analysis report cli"
+).split()
+FIRST_WITH_TORCH = "ops"
+TORCH = re.compile(r'#include\s+[<"](torch|ATen|c10)/')
+INCLUDE = re.compile(r'#include\s+"([a-z_]+)/[^"]+"')
+
+SOURCES = sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in {".h", ".cc", ".cu"})
+
+
+def violations(room: str, text: str) -> list[str]:
+    allowed = ROOMS[: ROOMS.index(room) + 1]
+    found = [f"includes room {name}" for name in INCLUDE.findall(text) if name not in allowed]
+    if ROOMS.index(room) < ROOMS.index(FIRST_WITH_TORCH) and TORCH.search(text):
+        found.append("includes a torch header")
+    return found
+
+
+def test_there_are_sources_and_every_folder_is_a_room():
+    assert len(SOURCES) > 20
+    assert {p.relative_to(ROOT / "src").parts[0] for p in SOURCES} <= set(ROOMS)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_room_includes_only_rooms_above_it(path):
+    assert violations(path.relative_to(ROOT / "src").parts[0], path.read_text()) == []
+
+
+def test_the_rule_itself_can_fail():
+    assert violations("mask", '#include "kernels/decide.h"\n') == ["includes room kernels"]
+    assert violations("kernels", "#include <ATen/core/Tensor.h>\n") == ["includes a torch header"]
+    assert violations("ops", '#include <torch/library.h>\n#include "mask/rule.h"\n') == []
+
+
+def test_cmake_knows_the_same_rooms_in_the_same_order():
+    declared = re.findall(r"augur_room\((\w+)", (ROOT / "CMakeLists.txt").read_text())
+    assert declared == ROOMS
