@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "kernels/decide.h"
@@ -7,6 +8,7 @@
 namespace augur {
 namespace {
 
+constexpr int64_t kBlock = 64;  // rows worked on together
 constexpr float kUnused = -std::numeric_limits<float>::infinity();
 
 // Up to kFloats values; `fill` stands in for those beyond `count`.
@@ -62,36 +64,50 @@ void Write(const Decided<T>& decided, int64_t t, const auto& out) {
   out.flags[t] = decided.flags;
 }
 
+template <typename T>
+bool IsMissing(const DecideInput<T>& in, int64_t t) {
+  return in.columns == 0 || in.behaviour[t * in.columns] == static_cast<T>(kUnused);
+}
+
+// First the sums of all rows, then the decisions: neither loop waits for the other's long chains of
+// arithmetic.
 template <bool kTv>
-void DecideRow(const MaskRule& rule, const DecideInput<float>& in, const DecideOutput<float>& out,
-               int64_t t) {
-  const float* behaviour = in.behaviour + t * in.columns;
-  const float* policy = in.policy + t * in.columns;
-  SampledToken<float> y{};
-  const SupportSums<float> sums = SumRow<kTv>(behaviour, policy, in.columns, &y);
-  const Decided<float> fast = DecideToken<kTv>(rule, sums, y, FactsOf<float>(in, t));
-  if (fast.delicate) {
-    Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
-  } else {
-    Write(fast, t, out);
+void DecideBlock(const MaskRule& rule, const DecideInput<float>& in, const DecideOutput<float>& out,
+                 int64_t begin, int64_t end) {
+  SupportSums<float> sums[kBlock];
+  SampledToken<float> sampled[kBlock];
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t row = t * in.columns;
+    sums[t - begin] = SumRow<kTv>(in.behaviour + row, in.policy + row, in.columns, &sampled[t - begin]);
+  }
+  for (int64_t t = begin; t < end; ++t) {
+    if (IsMissing(in, t)) {
+      Write(Decided<float>(), t, out);
+      continue;
+    }
+    const Decided<float> fast =
+        DecideToken<kTv>(rule, sums[t - begin], sampled[t - begin], FactsOf<float>(in, t));
+    if (fast.delicate) {
+      Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
+    } else {
+      Write(fast, t, out);
+    }
   }
 }
 
 template <bool kTv>
-void DecideRow(const MaskRule& rule, const DecideInput<double>& in, const DecideOutput<double>& out,
-               int64_t t) {
-  Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
+void DecideBlock(const MaskRule& rule, const DecideInput<double>& in, const DecideOutput<double>& out,
+                 int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    Write(IsMissing(in, t) ? Decided<double>() : DecideTokenInDouble<kTv>(rule, in, t), t, out);
+  }
 }
 
 template <bool kTv, typename T>
 void DecideRows(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out) {
-#pragma omp parallel for schedule(static) if (in.tokens >= 256)
-  for (int64_t t = 0; t < in.tokens; ++t) {
-    if (in.columns == 0 || in.behaviour[t * in.columns] == static_cast<T>(kUnused)) {
-      Write(Decided<T>(), t, out);
-    } else {
-      DecideRow<kTv>(rule, in, out, t);
-    }
+#pragma omp parallel for schedule(static) if (in.tokens >= 4 * kBlock)
+  for (int64_t begin = 0; begin < in.tokens; begin += kBlock) {
+    DecideBlock<kTv>(rule, in, out, begin, std::min(begin + kBlock, in.tokens));
   }
 }
 
