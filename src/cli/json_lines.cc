@@ -16,7 +16,7 @@ void ConvertJsonLines(std::istream& in, std::ostream& out, const std::function<J
     const Json object = ParseJson(line, where);
     if (!object.is_object()) throw Error(where, "expected a JSON object", "write one object a line");
     try {
-      out << convert(object).dump() << '\n';
+      out << convert(object).dump(-1, ' ', true) << '\n';
     } catch (const Error& error) {
       throw Error(where, error.what(), "");
     }
