@@ -12,7 +12,10 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 
 def encode(directory, texts, *flags):
-    return [line["ids"] for line in run_augur_lines("tokenize", directory, *flags, lines=[{"text": t} for t in texts])]
+    return [
+        line["ids"]
+        for line in run_augur_lines("tokenize", directory, *flags, lines=[{"text": t} for t in texts])
+    ]
 
 
 def decode(directory, ids, *flags):
@@ -107,7 +110,10 @@ def test_every_character_class_is_that_of_tokenizers(tmp_path):
     """Each code point between a letter, a digit, a space and itself, under every pattern."""
     points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     points = [c for c in points if c < 0x3400 or 0xA000 <= c < 0xAC00 or 0xD7A0 <= c < 0x20010 or c % 97 == 0]
-    texts = ["".join(f"a{chr(c)}b1{chr(c)}2 {chr(c)} '{chr(c)}" for c in points[i : i + 50]) for i in range(0, len(points), 50)]
+    texts = [
+        "".join(f"a{chr(c)}b1{chr(c)}2 {chr(c)} '{chr(c)}" for c in points[i : i + 50])
+        for i in range(0, len(points), 50)
+    ]
     for kind in ("smollm2", "qwen2", "llama3"):
         tokenizer = save(train(kind), tmp_path / kind)
         assert_same_ids(tmp_path / kind, tokenizer, texts)
@@ -119,7 +125,10 @@ def test_special_tokens_of_the_post_processor_are_added_on_request(tmp_path):
     special = {"<|start|>": {"id": "<|start|>", "ids": [start], "tokens": ["<|start|>"]}}
     template = {
         "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "<|start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "single": [
+            {"SpecialToken": {"id": "<|start|>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": special,
     }
@@ -129,7 +138,11 @@ def test_special_tokens_of_the_post_processor_are_added_on_request(tmp_path):
     texts = random_texts(seed=9, count=50)
     assert_same_ids(tmp_path, tokenizer, texts)
     for text, ids in zip(texts, encode(tmp_path, texts, "--add-special-tokens"), strict=True):
-        assert ids == tokenizer.encode(text).ids == [start, *tokenizer.encode(text, add_special_tokens=False).ids]
+        assert (
+            ids
+            == tokenizer.encode(text).ids
+            == [start, *tokenizer.encode(text, add_special_tokens=False).ids]
+        )
 
 
 def test_splits_may_follow_each_other(tmp_path):

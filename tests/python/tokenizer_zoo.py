@@ -13,7 +13,9 @@ QWEN2 = (
 )
 LLAMA3 = QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
 # A pattern without a scanner of its own.
-OTHER = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\p{N}{1,2}| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|[一-龥]+"
+OTHER = (
+    r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\p{N}{1,2}| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|[一-龥]+"
+)
 
 _CORPUS = [
     "The quick brown fox jumps over the lazy dog; it's what they're doing, isn't it? 1234567890 times 42.",
@@ -102,14 +104,83 @@ def save(spec: dict, directory: Path) -> Tokenizer:
 _SPACES = " \t\n\r\v\f\x1c\x1f\x85\xa0\u1680\u180e\u2000\u200a\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
 _WORDS = [
     *("the", "The", " quick", "don't", "I'LL", "'s", "'S", "'ſ", "'re", "'VE", "'d", "'l", "'ll", "’s"),
-    *("def ", "return", "==", "!=", "...", "()", "{", "}\n", "//", "\n\n", "  ", "\r\n", " \n ", "12", "3456789"),
-    *("今天", "天气", "。", "東京", "안녕", "мир", "café", "e\u0301", "n\u0303", "한", "हिन्दी", "😀", "👨‍👩‍👧", "ǅ"),
-    *("<|end|>", "<|start|>", "<think>", "<thin", "WORD", "[l]", "[r]", " [b] ", "é!", "e\u0301!", "é?", "e\u0301?"),
-    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "</think>", "<tool_call>", "<file_sep>", "<|im", "_", "½"),
+    *(
+        "def ",
+        "return",
+        "==",
+        "!=",
+        "...",
+        "()",
+        "{",
+        "}\n",
+        "//",
+        "\n\n",
+        "  ",
+        "\r\n",
+        " \n ",
+        "12",
+        "3456789",
+    ),
+    *(
+        "今天",
+        "天气",
+        "。",
+        "東京",
+        "안녕",
+        "мир",
+        "café",
+        "e\u0301",
+        "n\u0303",
+        "한",
+        "हिन्दी",
+        "😀",
+        "👨‍👩‍👧",
+        "ǅ",
+    ),
+    *(
+        "<|end|>",
+        "<|start|>",
+        "<think>",
+        "<thin",
+        "WORD",
+        "[l]",
+        "[r]",
+        " [b] ",
+        "é!",
+        "e\u0301!",
+        "é?",
+        "e\u0301?",
+    ),
+    *(
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|endoftext|>",
+        "</think>",
+        "<tool_call>",
+        "<file_sep>",
+        "<|im",
+        "_",
+        "½",
+    ),
 ]
 _RANGES = [
-    *((0x00, 0x7F), (0x80, 0x24F), (0x300, 0x36F), (0x370, 0x5FF), (0x600, 0x8FF), (0x900, 0xDFF), (0xE00, 0x11FF)),
-    *((0x1AB0, 0x1AFF), (0x1E00, 0x20FF), (0x2100, 0x2BFF), (0x3000, 0x30FF), (0x4E00, 0x9FFF), (0xA700, 0xABFF)),
+    *(
+        (0x00, 0x7F),
+        (0x80, 0x24F),
+        (0x300, 0x36F),
+        (0x370, 0x5FF),
+        (0x600, 0x8FF),
+        (0x900, 0xDFF),
+        (0xE00, 0x11FF),
+    ),
+    *(
+        (0x1AB0, 0x1AFF),
+        (0x1E00, 0x20FF),
+        (0x2100, 0x2BFF),
+        (0x3000, 0x30FF),
+        (0x4E00, 0x9FFF),
+        (0xA700, 0xABFF),
+    ),
     *((0xAC00, 0xD7A3), (0xF900, 0xFFFD), (0x10000, 0x11FFF), (0x13000, 0x1467F), (0x16100, 0x16FFF)),
     *((0x1CC00, 0x1E9FF), (0x1F000, 0x1FAFF), (0x20000, 0x323AF), (0xE0000, 0xE01EF), (0x40000, 0x10FFFF)),
 ]
