@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct Options {
   bool skip_special = false;
   bool add_special = false;
   std::string chat_format;
+  bool stats = false;
 };
 
 constexpr const char* kFooter = R"(Lines of standard input and what they become:
@@ -90,14 +92,26 @@ class Converter {
     return {{"ids", tokenizer_.Encode(text)}, {"text", std::move(text)}};
   }
 
+  Json Stats() const { return {{"bytes", bytes_}, {"tokens", tokens_}, {"seconds", seconds_}}; }
+
  private:
-  std::vector<int32_t> Encode(const std::string& text) const {
-    return options_.add_special ? tokenizer_.EncodeWithSpecialTokens(text) : tokenizer_.Encode(text);
+  std::vector<int32_t> Encode(const std::string& text) {
+    const auto start = Clock::now();
+    auto ids = options_.add_special ? tokenizer_.EncodeWithSpecialTokens(text) : tokenizer_.Encode(text);
+    seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+    bytes_ += text.size();
+    tokens_ += ids.size();
+    return ids;
   }
+
+  using Clock = std::chrono::steady_clock;
 
   const Options& options_;
   Tokenizer tokenizer_;
   std::optional<ChatFormat> format_;
+  double seconds_ = 0;  // spent encoding
+  size_t bytes_ = 0;
+  size_t tokens_ = 0;
 };
 
 }  // namespace
@@ -120,11 +134,16 @@ void AddTokenizeCommand(CLI::App& app) {
                    "Render messages by this format instead of the model's: chatml, smollm2, qwen2.5, qwen3, "
                    "qwen3-instruct, llama3, llama3.1, llama3.2, raw")
       ->excludes(decode);
+  command
+      ->add_flag("--stats", options->stats,
+                 "At the end write {\"bytes\",\"tokens\",\"seconds\"} of encoding text to standard error")
+      ->excludes(decode);
   command->footer(kFooter);
   command->callback([options] {
     std::ios::sync_with_stdio(false);
     Converter convert(*options);
     ConvertJsonLines(std::cin, std::cout, [&convert](const Json& line) { return convert(line); });
+    if (options->stats) fmt::print(stderr, "{}\n", convert.Stats().dump());
   });
 }
 
