@@ -138,15 +138,17 @@ TokenFinder::Match TokenFinder::Next(std::string_view text, size_t from) const {
 
 void TokenFinder::Split(std::string_view text, const std::function<void(std::string_view)>& on_text,
                         const std::function<void(uint32_t)>& on_token) const {
-  size_t done =
-      0;  // may lie past the next match, when a token with rstrip took white space that begins another
+  // Up to where the text is used. May lie past the next match, when a token with rstrip took white space with
+  // which another one begins; `tokenizers` then drops the other if its lstrip leaves it nothing.
+  size_t done = 0;
   for (Match match = Next(text, 0); match.token; match = Next(text, match.end)) {
     const AddedToken& token = *match.token;
     if (token.single_word && (WordEndsAt(text, match.begin) || WordStartsAt(text, match.end))) continue;
-    const size_t begin = token.lstrip ? SkipSpacesBack(text, match.begin, done) : match.begin;
+    const size_t begin = token.lstrip ? SkipSpacesBack(text, std::max(match.begin, done), done) : match.begin;
+    const size_t end = token.rstrip ? SkipSpaces(text, match.end) : match.end;
     if (done < begin) on_text(text.substr(done, begin - done));
-    on_token(token.id);
-    done = token.rstrip ? SkipSpaces(text, match.end) : match.end;
+    if (begin < end) on_token(token.id);
+    done = end;
   }
   if (done < text.size()) on_text(text.substr(done));
 }

@@ -34,9 +34,14 @@ constexpr Range kNewNumbers[] = {
 
 constexpr Range kNumbersOfUnicode17[] = {{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}};
 
-// Alphabetic symbols that are neither letters nor marks: circled and squared Latin letters.
-constexpr Range kAlphabeticSymbols[] = {
-    {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+// Word characters by other properties than their category: joiners and circled and squared Latin letters.
+// Then the digits and marks that are newer than Unicode 15.
+constexpr Range kOtherWordCharacters[] = {
+    {0x200C, 0x200D},   {0x24B6, 0x24E9},   {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189},
+    {0x897, 0x897},     {0x10D40, 0x10D49}, {0x10D69, 0x10D6D}, {0x10EFC, 0x10EFC}, {0x113B8, 0x113C0},
+    {0x113C2, 0x113C2}, {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D0}, {0x113D2, 0x113D2},
+    {0x113E1, 0x113E2}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x11F5A, 0x11F5A}, {0x1611E, 0x16139},
+    {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1E5EE, 0x1E5EF}, {0x1E5F1, 0x1E5FA}};
 
 bool Contains(std::span<const Range> ranges, char32_t c) {
   return std::any_of(ranges.begin(), ranges.end(), [c](Range r) { return c >= r.first && c <= r.last; });
@@ -104,7 +109,7 @@ bool IsWordCharacter(char32_t c) {
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      return c == 0x200C || c == 0x200D || Contains(kAlphabeticSymbols, c);
+      return Contains(kOtherWordCharacters, c);
   }
 }
 
