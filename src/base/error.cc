@@ -6,15 +6,33 @@
 #include <numeric>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace augur {
 namespace {
+
+// Messages quote what was read, which may hold anything.
+std::string OneValidLine(std::string_view message) {
+  std::string valid, line;
+  AppendLossyUtf8(&valid, message);
+  for (const char c : valid) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if (c == '\r') {
+      line += "\\r";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
 
 std::string Compose(std::string_view where, std::string_view what, std::string_view remedy) {
   std::string message;
   if (!where.empty()) message += fmt::format("{}: ", where);
   message += what;
   if (!remedy.empty()) message += fmt::format("; {}", remedy);
-  return message;
+  return OneValidLine(message);
 }
 
 size_t EditDistance(std::string_view a, std::string_view b) {

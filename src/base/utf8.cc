@@ -35,6 +35,16 @@ bool SecondByteFits(unsigned char lead, unsigned char second) {
   }
 }
 
+// Length of the longest beginning of ill-formed, non-empty `bytes` that could have become a character.
+size_t MaximalSubpart(std::string_view bytes) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const size_t length = std::min<size_t>(SequenceLength(byte(0)), bytes.size());
+  if (length < 2 || !SecondByteFits(byte(0), byte(1))) return 1;
+  size_t end = 2;
+  while (end < length && IsContinuation(byte(end))) ++end;
+  return end;
+}
+
 }  // namespace
 
 char32_t NextCodePoint(std::string_view text, size_t* offset) {
@@ -80,6 +90,18 @@ void AppendUtf8(std::string* out, char32_t c) {
     out->push_back(static_cast<char>(0x80 | ((c >> 12) & 0x3F)));
     out->push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
     out->push_back(static_cast<char>(0x80 | (c & 0x3F)));
+  }
+}
+
+void AppendLossyUtf8(std::string* out, std::string_view bytes) {
+  for (size_t offset = 0; offset < bytes.size();) {
+    const size_t start = offset;
+    if (NextCodePoint(bytes, &offset) != kInvalidCodePoint) {
+      out->append(bytes, start, offset - start);
+      continue;
+    }
+    offset = start + MaximalSubpart(bytes.substr(start));
+    out->append("\xEF\xBF\xBD");
   }
 }
 

@@ -10,11 +10,13 @@ namespace augur {
 void AddBenchCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
+void AddTokenizeCommand(CLI::App& app);
 
 // All of them, in the order `augur --help` lists them.
 inline void AddCommands(CLI::App& app) {
   AddBenchCommand(app);
   AddConvertCommand(app);
+  AddTokenizeCommand(app);
   AddDoctorCommand(app);
 }
 

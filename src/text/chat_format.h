@@ -1,0 +1,65 @@
+// Conversations as the text a model was trained on, equal to transformers' apply_chat_template.
+//
+// Templates in model directories are programs in Jinja. Augur runs none: it knows the templates of the
+// families it supports by their canonical form and renders these itself; any other template is an error that
+// says what to do.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace augur {
+
+struct ChatMessage {
+  std::string role;     // system, user, assistant, tool
+  std::string content;  // UTF-8
+  // The thinking of an assistant apart from its content. Qwen3 renders it; elsewhere it must be absent.
+  std::optional<std::string> reasoning = {};
+};
+
+struct RenderOptions {
+  // End with the opening of an assistant's turn, for the model to continue.
+  bool add_generation_prompt = false;
+  // Qwen3's switch `enable_thinking`; false opens the turn with empty thoughts. Must be absent elsewhere.
+  std::optional<bool> thinking = {};
+  // "Today Date" of Llama 3.1 and 3.2, e.g. "26 Jul 2024". Empty: what the template says, which is the
+  // current day for Llama 3.2; a run that must repeat sets it.
+  std::string date = {};
+};
+
+class ChatFormat {
+ public:
+  // The format of a model directory: its chat_template.jinja, or `chat_template` of its
+  // tokenizer_config.json; `raw` when it has neither. Throws Error when the template is not one of those
+  // known.
+  static ChatFormat FromDirectory(const std::filesystem::path& directory);
+
+  // The format a Jinja template describes. `bos_token` is what the template writes for that name.
+  static ChatFormat FromTemplate(std::string_view jinja, std::string_view bos_token, std::string_view where);
+
+  // A format by name: chatml, smollm2, qwen2.5, qwen3, qwen3-instruct, llama3, llama3.1, llama3.2, raw.
+  static ChatFormat Named(std::string_view name, std::string_view where);
+
+  const std::string& name() const { return name_; }
+
+  // Throws Error for an empty conversation and for a role the format has no place for. `raw` takes one user
+  // message and gives its content back.
+  std::string Render(std::span<const ChatMessage> messages, const RenderOptions& options = {}) const;
+
+ private:
+  enum class Family { kRaw, kChatMl, kQwen2, kQwen3, kLlama3, kLlama31 };
+
+  ChatFormat() = default;
+  void Check(std::span<const ChatMessage> messages, const RenderOptions& options) const;
+
+  Family family_ = Family::kRaw;
+  std::string name_ = "raw";
+  std::string default_system_;  // the system line where a conversation has none; empty: no line
+  std::string bos_token_ = "<|begin_of_text|>";
+  bool dated_today_ = false;  // Llama 3.2
+};
+
+}  // namespace augur
