@@ -10,9 +10,11 @@ namespace augur {
 void AddBenchCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
+void AddVerifyCommand(CLI::App& app);
 
 // All of them, in the order `augur --help` lists them.
 inline void AddCommands(CLI::App& app) {
+  AddVerifyCommand(app);
   AddBenchCommand(app);
   AddConvertCommand(app);
   AddDoctorCommand(app);
