@@ -10,10 +10,12 @@ namespace augur {
 void AddBenchCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
+void AddPromptsCommand(CLI::App& app);
 void AddVerifyCommand(CLI::App& app);
 
 // All of them, in the order `augur --help` lists them.
 inline void AddCommands(CLI::App& app) {
+  AddPromptsCommand(app);
   AddVerifyCommand(app);
   AddBenchCommand(app);
   AddConvertCommand(app);
