@@ -24,9 +24,8 @@ Wide GreatestCommonDivisor(Wide a, Wide b) {
 std::optional<Rational> MakeRational(Wide numerator, Wide denominator) {
   if (denominator == 0) return std::nullopt;
   const Wide divisor = GreatestCommonDivisor(Magnitude(numerator), Magnitude(denominator));
-  const Wide sign = denominator < 0 ? -1 : 1;
-  numerator = sign * (numerator / divisor);
-  denominator = sign * (denominator / divisor);
+  numerator /= denominator < 0 ? -divisor : divisor;
+  denominator = Magnitude(denominator) / divisor;
   constexpr Wide kLargest = std::numeric_limits<int64_t>::max();
   if (Magnitude(numerator) > kLargest || denominator > kLargest) return std::nullopt;
   return Rational{static_cast<int64_t>(numerator), static_cast<int64_t>(denominator)};
