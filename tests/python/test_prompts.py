@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from conftest import run_augur
 
 ROWS = [
@@ -101,9 +102,7 @@ def test_real_data_sets_read_as_pyarrow_and_json_read_them(shared):
     ]:
         source = [json.loads(line) for line in (shared / "data" / f"{name}.jsonl").open()]
         rows = prompts(shared / "data" / f"{name}.jsonl")
-        assert [(row["prompt"], row["ground_truth"]) for row in rows] == [
-            (r[key], r["answer"]) for r in source
-        ]
+        assert [(row["prompt"], row["ground_truth"]) for row in rows] == [(r[key], r["answer"]) for r in source]
         assert {row["data_source"] for row in rows} == {name}
     source = [json.loads(line) for line in (shared / "data" / "countdown" / "train.jsonl").open()]
     assert [row["ground_truth"] for row in prompts(shared / "data" / "countdown" / "train.jsonl")] == source
@@ -142,8 +141,7 @@ def test_a_ground_truth_that_cannot_match_itself_is_a_warning_with_its_line(tmp_
     rows = [{"prompt": "p", "answer": answer} for answer in ["5", "1,234", 7, "about 3"]]
     done = run_augur("prompts", write_jsonl(tmp_path / "rows.jsonl", rows), "--verifier", "gsm8k")
     assert done.stderr.splitlines() == [
-        f"augur: warning: {tmp_path}/rows.jsonl:{line}: the ground truth '{answer}' cannot match itself "
-        "under 'gsm8k'"
+        f"augur: warning: {tmp_path}/rows.jsonl:{line}: the ground truth '{answer}' cannot match itself under 'gsm8k'"
         for line, answer in [(2, "1,234"), (4, "about 3")]
     ]
 
