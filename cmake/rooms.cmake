@@ -1,7 +1,7 @@
 # augur_room(NAME LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
 #
 # Kernels come in ladders x_cpu.cc, x_cuda.cu (or .cc) and x_cuda_stub.cc: where nvcc is missing the stub takes the
-# place of the CUDA file and says so when called.
+# place of the CUDA file and says so when called. parquet.cc and parquet_stub.cc stand to each other likewise.
 function(augur_room name)
   cmake_parse_arguments(ROOM "" "" "LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
@@ -12,6 +12,11 @@ function(augur_room name)
     list(APPEND sources ${cuda_sources})
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
+  endif()
+  if(AUGUR_WITH_PARQUET)
+    list(FILTER sources EXCLUDE REGEX "/parquet_stub\\.cc$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/parquet\\.cc$")
   endif()
   if(NOT sources)
     add_library(augur_${name} INTERFACE)

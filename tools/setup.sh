@@ -29,17 +29,21 @@ install_system_packages() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# make_venv DIR REQUIREMENTS [pip options]: a virtual environment holding exactly the pinned packages.
+# make_venv DIR REQUIREMENTS [pip options]: a virtual environment holding exactly the pinned packages, and those of
+# REQUIREMENTS-no-deps.txt, where there is one, without what they depend on.
 make_venv() {
   local dir=$1 requirements=$2
   shift 2
-  if cmp -s "$requirements" "$dir/installed-requirements.txt"; then return; fi
+  local alone=${requirements%.txt}-no-deps.txt
+  [ -f "$alone" ] || alone=/dev/null
+  if cat "$requirements" "$alone" | cmp -s - "$dir/installed-requirements.txt"; then return; fi
   say "installing Python packages into $dir"
   [ -x "$dir/bin/python" ] || python3 -m venv "$dir"
   "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" "$@"
+  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$alone"
   # `import augur` in this environment finds the source tree, which loads build/libaugur_torch.so.
   realpath python >"$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/augur.pth"
-  cp "$requirements" "$dir/installed-requirements.txt"
+  cat "$requirements" "$alone" >"$dir/installed-requirements.txt"
 }
 
 build_augur() {

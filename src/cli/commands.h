@@ -7,16 +7,20 @@ namespace augur {
 
 // Each adds one subcommand to the program: its flags, its help and the callback that runs it. Callbacks throw
 // augur::Error for anything the user can mend.
-void AddBenchCommand(CLI::App& app);
-void AddConvertCommand(CLI::App& app);
-void AddDoctorCommand(CLI::App& app);
 void AddTokenizeCommand(CLI::App& app);
+void AddVerifyCommand(CLI::App& app);
+void AddPromptsCommand(CLI::App& app);
+void AddConvertCommand(CLI::App& app);
+void AddBenchCommand(CLI::App& app);
+void AddDoctorCommand(CLI::App& app);
 
 // All of them, in the order `augur --help` lists them.
 inline void AddCommands(CLI::App& app) {
-  AddBenchCommand(app);
-  AddConvertCommand(app);
   AddTokenizeCommand(app);
+  AddVerifyCommand(app);
+  AddPromptsCommand(app);
+  AddConvertCommand(app);
+  AddBenchCommand(app);
   AddDoctorCommand(app);
 }
 

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "data/prompt_order.h"
+#include "data/prompt_set.h"
+#include "reward/verifier.h"
+
+namespace augur {
+namespace {
+
+struct Options {
+  std::vector<std::filesystem::path> files;
+  PromptColumns columns;
+  std::optional<size_t> limit;
+  std::optional<uint64_t> shuffle;
+  uint64_t start = 0;
+  std::string verifier;
+};
+
+Json ToJson(const Prompt& prompt) {
+  Json object = {{"index", prompt.index},
+                 {"data_source", prompt.data_source},
+                 {"prompt", prompt.text},
+                 {"ground_truth", prompt.ground_truth},
+                 {"extra_info", prompt.extra_info},
+                 {"file", prompt.file},
+                 {"line", prompt.line}};
+  if (prompt.messages.empty()) return object;
+  object["prompt"] = Json::array();
+  for (const PromptMessage& message : prompt.messages) {
+    object["prompt"].push_back({{"role", message.role}, {"content", message.content}});
+  }
+  return object;
+}
+
+void ShowPrompts(const Options& options) {
+  const std::vector<Prompt> prompts = ReadPrompts(options.files, options.columns);
+  if (!options.verifier.empty()) {
+    const Verifier& verifier = FindVerifier(options.verifier, "--verifier");
+    for (const std::string& warning : UnmatchableWarnings(verifier, prompts)) {
+      fmt::print(stderr, "augur: warning: {}\n", warning);
+    }
+  }
+  PromptOrder order(prompts.size(), options.shuffle.value_or(0), options.shuffle.has_value());
+  for (size_t i = 0; i < options.limit.value_or(prompts.size()); ++i) {
+    fmt::print("{}\n", ToJson(prompts[order.At(options.start + i)]).dump());
+  }
+}
+
+}  // namespace
+
+void AddPromptsCommand(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("prompts", "Show prompt sets (JSONL, Parquet) as training will read them");
+  const auto options = std::make_shared<Options>();
+  command->add_option("FILE", options->files, "JSONL or Parquet files")->required();
+  command->add_option("--limit", options->limit, "how many to show (default: one epoch)");
+  command->add_option("--prompt-key", options->columns.prompt,
+                      "column of the prompt (default: prompt, problem or question)");
+  command->add_option("--answer-key", options->columns.answer,
+                      "column of the answer (default: reward_model.ground_truth, label, answer or solution)");
+  command->add_option("--data-source-key", options->columns.data_source,
+                      "column of the data source (default: data_source, else the file's name)");
+  command->add_option("--template", options->columns.prompt_template,
+                      "text around prompts that are plain text, with {prompt} in their place");
+  command->add_option("--shuffle", options->shuffle, "show them in the shuffled order of this seed");
+  command->add_option("--start", options->start, "position to begin at; epochs follow one another");
+  command->add_option("--verifier", options->verifier,
+                      "warn of answers that cannot match themselves under this verifier (augur verify)");
+  command->footer(
+      "Writes one JSON object a line: index, data_source, prompt, ground_truth, extra_info, file, line.");
+  command->callback([options] { ShowPrompts(*options); });
+}
+
+}  // namespace augur

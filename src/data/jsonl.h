@@ -1,0 +1,18 @@
+// Files of one JSON object a line.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace augur {
+
+// Calls `visit` with each line's object and the line's number, from 1. Blank lines and a byte order mark are
+// skipped. Throws Error at "file:line" for a line that is not a JSON object.
+void ForEachJsonLine(std::string_view text, const std::string& file,
+                     const std::function<void(const Json& row, size_t line)>& visit);
+
+}  // namespace augur

@@ -1,0 +1,37 @@
+// One task for the model, as read from a data set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace augur {
+
+struct PromptMessage {
+  std::string role;
+  std::string content;
+};
+
+struct Prompt {
+  // Place in the set, from 0, in the order of the files and their rows.
+  size_t index = 0;
+  // Groups evaluation figures. The row's, or else the file's name without its extension.
+  std::string data_source;
+  // Either a conversation, for a chat format to render, or plain text; the other is empty.
+  std::vector<PromptMessage> messages;
+  std::string text;
+  // What the verifier compares with: text, a number, or an object.
+  Json ground_truth;
+  // The row's extra_info, untouched; null if it has none.
+  Json extra_info;
+  // Where the row stands: the file, and its line (JSONL) or row (Parquet), from 1.
+  std::string file;
+  size_t line = 0;
+
+  std::string Where() const { return file + ":" + std::to_string(line); }
+};
+
+}  // namespace augur

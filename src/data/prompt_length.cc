@@ -1,0 +1,51 @@
+#include "data/prompt_length.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace augur {
+namespace {
+
+constexpr std::string_view kNames[] = {"error", "drop", "truncate_left"};  // in the order of Overlong
+
+}  // namespace
+
+Overlong OverlongNamed(std::string_view name, std::string_view where) {
+  const auto found = std::ranges::find(kNames, name);
+  if (found == std::end(kNames)) throw UnknownName(where, "way with long prompts", name, kNames);
+  return static_cast<Overlong>(found - std::begin(kNames));
+}
+
+TokenizedPrompts TokenizePrompts(std::vector<Prompt> prompts,
+                                 const std::function<std::vector<int32_t>(const Prompt&)>& encode,
+                                 size_t most_tokens, Overlong overlong) {
+  TokenizedPrompts kept;
+  for (Prompt& prompt : prompts) {
+    std::vector<int32_t> tokens = encode(prompt);
+    const size_t excess = tokens.size() - std::min(tokens.size(), most_tokens);
+    if (excess > 0 && overlong == Overlong::kError) {
+      throw Error(prompt.Where(),
+                  fmt::format("the prompt has {} tokens, {} are allowed", tokens.size(), most_tokens),
+                  "allow more, or choose drop or truncate_left for long prompts");
+    }
+    if (excess > 0 && overlong == Overlong::kDrop) {
+      ++kept.dropped;
+      continue;
+    }
+    if (excess > 0) {
+      ++kept.truncated;
+      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(excess));
+    }
+    kept.prompts.push_back(std::move(prompt));
+    kept.tokens.push_back(std::move(tokens));
+  }
+  if (kept.prompts.empty()) {
+    throw Error("data", fmt::format("none of {} prompts has at most {} tokens", prompts.size(), most_tokens),
+                "allow more tokens");
+  }
+  return kept;
+}
+
+}  // namespace augur

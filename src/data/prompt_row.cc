@@ -1,0 +1,121 @@
+// How a row of somebody's data set becomes a Prompt.
+#include <fmt/ranges.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "base/error.h"
+#include "data/prompt_set.h"
+
+namespace augur {
+namespace {
+
+constexpr std::string_view kPlaceholder = "{prompt}";
+
+// The value at a column's name, or at a path with dots; nullptr if there is none or it is null.
+const Json* Find(const Json& row, std::string_view name) {
+  if (!row.is_object()) return nullptr;
+  if (const auto found = row.find(name); found != row.end()) return found->is_null() ? nullptr : &*found;
+  const Json* value = &row;
+  while (true) {
+    const size_t dot = name.find('.');
+    const auto found = value->find(name.substr(0, dot));
+    if (found == value->end() || found->is_null()) return nullptr;
+    value = &*found;
+    if (dot == std::string_view::npos) return value;
+    if (!value->is_object()) return nullptr;
+    name.remove_prefix(dot + 1);
+  }
+}
+
+// The named column, or else the first of the usual ones that is present.
+const Json* FindColumn(const Json& row, const std::string& named,
+                       std::initializer_list<std::string_view> usual) {
+  if (!named.empty()) return Find(row, named);
+  for (const std::string_view name : usual) {
+    if (const Json* value = Find(row, name)) return value;
+  }
+  return nullptr;
+}
+
+Error Missing(const Json& row, std::string_view what, const std::string& named, const std::string& where) {
+  std::vector<std::string> names;
+  for (const auto& item : row.items()) names.push_back(item.key());
+  const std::string sought = named.empty() ? "" : fmt::format(" in the column \"{}\"", named);
+  return Error(where, fmt::format("no {}{}", what, sought),
+               fmt::format("the row has {}; name the column of the {} in the configuration",
+                           names.empty() ? "no columns" : fmt::format("{}", fmt::join(names, ", ")), what));
+}
+
+std::vector<PromptMessage> ReadMessages(const Json& value, const std::string& where) {
+  std::vector<PromptMessage> messages;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string place = fmt::format("{}: message {} of the prompt", where, i + 1);
+    messages.push_back({RequireString(value[i], "role", place), RequireString(value[i], "content", place)});
+  }
+  if (messages.empty()) throw Error(where, "the prompt has no messages", "remove the row or fill it");
+  return messages;
+}
+
+std::string FillTemplate(const std::string& prompt_template, const std::string& text,
+                         const std::string& where) {
+  if (prompt_template.empty()) return text;
+  const size_t at = prompt_template.find(kPlaceholder);
+  if (at == std::string::npos) {
+    throw Error(where, "the prompt template does not contain {prompt}",
+                "write {prompt} where the prompt goes");
+  }
+  return std::string(prompt_template).replace(at, kPlaceholder.size(), text);
+}
+
+bool IsCountdown(const Json& row) {
+  const Json* numbers = Find(row, "numbers");
+  return numbers != nullptr && numbers->is_array() && Find(row, "target") != nullptr;
+}
+
+std::string CountdownText(const Json& row) {
+  return fmt::format(
+      "Using the numbers {}, write an expression that equals {}. You may use + - * / and parentheses, and "
+      "must use each number exactly once. End with a line of the form \"Answer: expression\".",
+      row["numbers"].dump(), row["target"].dump());
+}
+
+}  // namespace
+
+Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where) {
+  Prompt prompt;
+  const Json* content = FindColumn(row, columns.prompt, {"prompt", "problem", "question"});
+  const bool countdown = columns.prompt.empty() && content == nullptr && IsCountdown(row);
+  if (content == nullptr && !countdown) throw Missing(row, "prompt", columns.prompt, where);
+  if (content != nullptr && content->is_array()) {
+    prompt.messages = ReadMessages(*content, where);
+  } else if (content != nullptr && !content->is_string()) {
+    throw Error(where, fmt::format("the prompt is a {}", content->type_name()),
+                "write it as text or as a list of messages {\"role\", \"content\"}");
+  } else {
+    const std::string text = countdown ? CountdownText(row) : content->get<std::string>();
+    if (text.empty()) throw Error(where, "the prompt is empty", "remove the row or fill it");
+    prompt.text = FillTemplate(columns.prompt_template, text, where);
+  }
+
+  const Json* answer =
+      FindColumn(row, columns.answer, {"reward_model.ground_truth", "label", "answer", "solution"});
+  if (answer != nullptr) {
+    prompt.ground_truth = *answer;
+  } else if (columns.answer.empty() && IsCountdown(row)) {
+    prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};
+  } else {
+    throw Missing(row, "answer", columns.answer, where);
+  }
+
+  if (const Json* source = FindColumn(row, columns.data_source, {"data_source"})) {
+    if (!source->is_string()) throw Error(where, "the data source is not text", "write it as text");
+    prompt.data_source = source->get<std::string>();
+  } else if (!columns.data_source.empty()) {
+    throw Missing(row, "data source", columns.data_source, where);
+  }
+  if (const Json* extra = Find(row, "extra_info")) prompt.extra_info = *extra;
+  return prompt;
+}
+
+}  // namespace augur

@@ -1,0 +1,40 @@
+#include "data/prompt_set.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "data/jsonl.h"
+#include "data/parquet.h"
+
+namespace augur {
+namespace {
+
+void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
+                std::vector<Prompt>* prompts) {
+  const size_t before = prompts->size();
+  const auto append = [&](const Json& row, size_t line) {
+    const std::string where = fmt::format("{}:{}", path.string(), line);
+    Prompt prompt = PromptFromRow(row, columns, where);
+    prompt.index = prompts->size();
+    prompt.file = path.string();
+    prompt.line = line;
+    if (prompt.data_source.empty()) prompt.data_source = path.stem().string();
+    prompts->push_back(std::move(prompt));
+  };
+  const MappedFile file(path);
+  if (file.text().starts_with("PAR1")) {
+    ForEachParquetRow(path, append);
+  } else {
+    ForEachJsonLine(file.text(), path.string(), append);
+  }
+  if (prompts->size() == before) throw Error(path.string(), "holds no prompts", "check the path");
+}
+
+}  // namespace
+
+std::vector<Prompt> ReadPrompts(std::span<const std::filesystem::path> files, const PromptColumns& columns) {
+  std::vector<Prompt> prompts;
+  for (const auto& file : files) AppendFile(file, columns, &prompts);
+  return prompts;
+}
+
+}  // namespace augur

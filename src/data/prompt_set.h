@@ -1,0 +1,36 @@
+// Prompt sets from files.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "data/prompt.h"
+
+namespace augur {
+
+// Which columns of a row hold what. An empty name means the usual ones, tried in this order:
+//   prompt       prompt (verl, slime, TRL), problem, question
+//   answer       reward_model.ground_truth (verl), label (slime), answer, solution (TRL)
+//   data_source  data_source (verl), else the file's name without its extension
+// A dot in a name steps into an object. A row {"numbers", "target"} without a prompt is a countdown puzzle.
+struct PromptColumns {
+  std::string prompt = {};
+  std::string answer = {};
+  std::string data_source = {};
+  // Where a prompt is plain text, the text around it, with {prompt} in its place; e.g. an instruction to end
+  // with "Answer:". Empty: nothing around it.
+  std::string prompt_template = {};
+};
+
+// The prompt a row describes; index, file and line are left to the caller. Throws Error at `where` when
+// something is missing or of the wrong type.
+Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where);
+
+// All prompts of JSONL and Parquet files (told apart by their first bytes), in order. Throws Error at
+// "file:line" for the first row that cannot be read, and for a file without any.
+std::vector<Prompt> ReadPrompts(std::span<const std::filesystem::path> files, const PromptColumns& columns);
+
+}  // namespace augur

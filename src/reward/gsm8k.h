@@ -1,0 +1,15 @@
+// The scorers of GSM8K as verl 0.9.1 computes them (verl.utils.reward_score.gsm8k), quirks included. Both
+// read the response's last 300 code points and give 1.0 or 0.0.
+#pragma once
+
+#include <string_view>
+
+namespace augur {
+
+// The last number after "#### ", without its commas, is the ground truth to the letter.
+double ScoreGsm8k(std::string_view response, std::string_view ground_truth);
+
+// The last number anywhere, commas kept, is the ground truth to the letter.
+double ScoreGsm8kFlexible(std::string_view response, std::string_view ground_truth);
+
+}  // namespace augur

@@ -1,0 +1,93 @@
+#include "reward/verifier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+#include "reward/countdown.h"
+#include "reward/gsm8k.h"
+#include "reward/math_dapo.h"
+#include "reward/math_strict.h"
+#include "reward/python_text.h"
+
+namespace augur {
+namespace {
+
+// Beyond this a JSON number may have lost digits on its way here.
+constexpr double kLargestExactReal = 0x1p53;
+
+std::string AnswerText(const Json& answer) {
+  if (answer.is_string()) return answer.get<std::string>();
+  if (answer.is_number_float() && std::abs(answer.get<double>()) >= kLargestExactReal) {
+    throw Error("answer", "the number is too large to be exact", "write it as text, in quotes");
+  }
+  if (answer.is_number()) return answer.dump();
+  throw Error("answer", fmt::format("expected text or a number, found {}", answer.type_name()),
+              "write it as text");
+}
+
+double ScoreExact(std::string_view response, std::string_view answer) {
+  return PythonStrip(response) == PythonStrip(answer) ? 1.0 : 0.0;
+}
+
+template <double (*kScore)(std::string_view, std::string_view)>
+double WithText(std::string_view response, const Json& answer) {
+  return kScore(response, AnswerText(answer));
+}
+
+constexpr Verifier kVerifiers[] = {
+    {"math_dapo", "last line \"Answer: ...\" (else \\boxed{}), as verl scores DAPO-Math",
+     WithText<ScoreMathDapo>, 1.0, -1.0},
+    {"math_dapo_boxed", "last \\boxed{...}, to the letter, as verl scores it", WithText<ScoreMathDapoBoxed>,
+     1.0, -1.0},
+    {"math_strict", "last \\boxed{...} or \"Answer: ...\", compared as mathematics",
+     WithText<ScoreMathStrict>},
+    {"gsm8k", "last number after \"#### \", as verl scores GSM8K", WithText<ScoreGsm8k>},
+    {"gsm8k_flexible", "last number anywhere, as verl scores GSM8K", WithText<ScoreGsm8kFlexible>},
+    {"countdown",
+     "an expression that reaches the target with each number once; answer: {\"numbers\": "
+     "[...], \"target\": n}",
+     ScoreCountdown},
+    {"exact", "the answer itself, white space around it ignored", WithText<ScoreExact>},
+};
+
+}  // namespace
+
+std::span<const Verifier> Verifiers() { return kVerifiers; }
+
+const Verifier& FindVerifier(std::string_view name, std::string_view where) {
+  const auto found = std::ranges::find(kVerifiers, name, &Verifier::name);
+  if (found != std::end(kVerifiers)) return *found;
+  std::vector<std::string_view> names;
+  for (const Verifier& verifier : kVerifiers) names.push_back(verifier.name);
+  throw UnknownName(where, "verifier", name, names);
+}
+
+std::optional<std::string> WhyUnmatchable(const Verifier& verifier, const Json& answer) {
+  try {
+    if (verifier.score == ScoreCountdown) {
+      verifier.score("", answer);  // throws if it is malformed; solving it is the model's part
+      return std::nullopt;
+    }
+    const std::string text = AnswerText(answer);
+    for (const std::string_view form : {"Answer: {}", "\\boxed{{{}}}", "#### {}", "{}"}) {
+      if (verifier.score(fmt::format(fmt::runtime(form), text), answer) == verifier.right)
+        return std::nullopt;
+    }
+    return fmt::format("the ground truth '{:.80}' cannot match itself under '{}'", text, verifier.name);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::vector<std::string> UnmatchableWarnings(const Verifier& verifier, std::span<const Prompt> prompts) {
+  std::vector<std::string> warnings;
+  for (const Prompt& prompt : prompts) {
+    const auto why = WhyUnmatchable(verifier, prompt.ground_truth);
+    if (why) warnings.push_back(fmt::format("{}: {}", prompt.Where(), *why));
+  }
+  return warnings;
+}
+
+}  // namespace augur

@@ -1,0 +1,175 @@
+"""`augur prompts`: data sets read as pyarrow and json read them, and an order anyone can recompute."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import run_augur
+
+ROWS = [
+    {
+        "data_source": "math_dapo",
+        "prompt": [
+            {"role": "system", "content": "Think."},
+            {"role": "user", "content": f"What is {i} + 1? \u6f22"},
+        ],
+        "ability": "MATH",
+        "reward_model": {"style": "rule", "ground_truth": str(i + 1)},
+        "extra_info": {"index": i, "split": "train", "tags": ["a", None], "weight": 0.5, "easy": i % 2 == 0},
+    }
+    for i in range(500)
+]
+
+
+def prompts(*args):
+    return [json.loads(line) for line in run_augur("prompts", *args).stdout.splitlines()]
+
+
+def write_parquet(path, rows, **options):
+    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def write_jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def without_place(rows):
+    return [{key: value for key, value in row.items() if key not in ("file", "line")} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compression": "zstd"},
+        {"compression": "none", "use_dictionary": False},
+        {"row_group_size": 7, "compression": "gzip"},
+        {"version": "1.0", "data_page_version": "2.0", "compression": "brotli"},
+    ],
+    ids=str,
+)
+def test_parquet_reads_as_the_same_rows_in_jsonl(tmp_path, options):
+    from_parquet = prompts(write_parquet(tmp_path / "rows.parquet", ROWS, **options))
+    from_jsonl = prompts(write_jsonl(tmp_path / "rows.jsonl", ROWS))
+    assert without_place(from_parquet) == without_place(from_jsonl)
+    assert [row["prompt"] for row in from_parquet] == [row["prompt"] for row in ROWS]
+    assert [row["ground_truth"] for row in from_parquet] == [str(i + 1) for i in range(500)]
+    assert [row["extra_info"] for row in from_parquet] == [row["extra_info"] for row in ROWS]
+    assert [row["line"] for row in from_parquet] == list(range(1, 501))
+
+
+def test_every_arrow_type_with_a_counterpart_in_json_is_read(tmp_path):
+    columns = {
+        "prompt": pa.array(["p", "q"], pa.large_string()),
+        "answer": pa.array(["1", "2"]).dictionary_encode(),
+        "extra_info": pa.StructArray.from_arrays(
+            [
+                pa.array([1, None], pa.int8()),
+                pa.array([2**63, 3], pa.uint64()),
+                pa.array([1.5, -2.0], pa.float32()),
+                pa.array([[1, 2], []], pa.large_list(pa.int16())),
+                pa.array([[True], None], pa.list_(pa.bool_(), 1)),
+            ],
+            ["small", "large", "real", "list", "fixed"],
+        ),
+        "image": pa.array([b"\xff\x00", b""], pa.binary()),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "types.parquet")
+    rows = prompts(tmp_path / "types.parquet")
+    assert [row["prompt"] for row in rows] == ["p", "q"]
+    assert [row["ground_truth"] for row in rows] == ["1", "2"]
+    assert rows[0]["extra_info"] == {"small": 1, "large": 2**63, "real": 1.5, "list": [1, 2], "fixed": [True]}
+    assert rows[1]["extra_info"] == {"small": None, "large": 3, "real": -2.0, "list": [], "fixed": None}
+
+
+def test_real_data_sets_read_as_pyarrow_and_json_read_them(shared):
+    table = pq.read_table(shared / "data" / "dapo_math_17k_dedup.parquet").to_pylist()
+    rows = prompts(shared / "data" / "dapo_math_17k_dedup.parquet", "--verifier", "math_dapo")
+    assert [row["prompt"] for row in rows] == [row["prompt"] for row in table]
+    assert [row["ground_truth"] for row in rows] == [row["reward_model"]["ground_truth"] for row in table]
+    assert [row["extra_info"] for row in rows] == [row["extra_info"] for row in table]
+    for name, key in [
+        ("aime2024", "problem"),
+        ("aime2025", "problem"),
+        ("math500", "problem"),
+        ("gsm8k_test", "question"),
+        ("gsm8k_train2000", "question"),
+        ("dapo_math_sample200", "prompt"),
+    ]:
+        source = [json.loads(line) for line in (shared / "data" / f"{name}.jsonl").open()]
+        rows = prompts(shared / "data" / f"{name}.jsonl")
+        assert [(row["prompt"], row["ground_truth"]) for row in rows] == [(r[key], r["answer"]) for r in source]
+        assert {row["data_source"] for row in rows} == {name}
+    source = [json.loads(line) for line in (shared / "data" / "countdown" / "train.jsonl").open()]
+    assert [row["ground_truth"] for row in prompts(shared / "data" / "countdown" / "train.jsonl")] == source
+
+
+def philox(key, low, high):
+    """Philox 4x32-10 (Salmon et al. 2011), written independently; the first 64 bits."""
+    x = [low & 0xFFFFFFFF, low >> 32, high & 0xFFFFFFFF, high >> 32]
+    k = [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        a, b = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [(b >> 32) ^ x[1] ^ k[0], b & 0xFFFFFFFF, (a >> 32) ^ x[3] ^ k[1], a & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return x[1] << 32 | x[0]
+
+
+def epoch_order(size, seed, epoch):
+    order = list(range(size))
+    for i in range(size - 1, 0, -1):
+        j = philox(seed, i, (0x70726F6D << 32) + epoch) * (i + 1) >> 64
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+def test_the_shuffled_order_is_the_documented_one_and_resumes_anywhere(tmp_path):
+    file = write_jsonl(tmp_path / "rows.jsonl", [{"prompt": str(i), "answer": i} for i in range(50)])
+    seed = 2**63 + 12345
+    want = [index for epoch in range(3) for index in epoch_order(50, seed, epoch)]
+    got = prompts(file, "--shuffle", seed, "--limit", 150)
+    assert [row["index"] for row in got] == want
+    resumed = prompts(file, "--shuffle", seed, "--start", 77, "--limit", 73)
+    assert resumed == got[77:]
+
+
+def test_a_ground_truth_that_cannot_match_itself_is_a_warning_with_its_line(tmp_path):
+    rows = [{"prompt": "p", "answer": answer} for answer in ["5", "1,234", 7, "about 3"]]
+    done = run_augur("prompts", write_jsonl(tmp_path / "rows.jsonl", rows), "--verifier", "gsm8k")
+    assert done.stderr.splitlines() == [
+        f"augur: warning: {tmp_path}/rows.jsonl:{line}: the ground truth '{answer}' cannot match itself under 'gsm8k'"
+        for line, answer in [(2, "1,234"), (4, "about 3")]
+    ]
+
+
+def test_keys_and_template_are_taken_from_the_command(tmp_path):
+    file = write_jsonl(tmp_path / "rows.jsonl", [{"q": {"text": "1+1"}, "a": 2, "from": "sums"}])
+    keys = ["--prompt-key", "q.text", "--answer-key", "a", "--data-source-key", "from"]
+    (row,) = prompts(file, *keys, "--template", "{prompt} = ?")
+    assert (row["prompt"], row["ground_truth"], row["data_source"]) == ("1+1 = ?", 2, "sums")
+
+
+def damaged(content, cut):
+    return content[: len(content) // 2] if cut == "half" else content[:40] + b"\xff" * 40 + content[80:]
+
+
+@pytest.mark.parametrize("cut", ["half", "bytes"])
+def test_a_damaged_parquet_file_is_named(tmp_path, cut):
+    good = write_parquet(tmp_path / "good.parquet", ROWS).read_bytes()
+    bad = tmp_path / "bad.parquet"
+    bad.write_bytes(damaged(good, cut))
+    done = run_augur("prompts", bad, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"augur: {bad}: cannot be read as Parquet") and done.stderr.count("\n") == 1
+
+
+def test_a_malformed_row_is_named_with_file_and_line(tmp_path):
+    rows = [{"prompt": "p", "answer": "1"}, {"prompt": None, "answer": "1"}]
+    for file in [write_parquet(tmp_path / "r.parquet", rows), write_jsonl(tmp_path / "r.jsonl", rows)]:
+        done = run_augur("prompts", file, check=False)
+        assert done.returncode == 2
+        assert f"augur: {file}:2: no prompt" in done.stderr
