@@ -35,7 +35,7 @@ Json ToJson(const Prompt& prompt) {
                  {"line", prompt.line}};
   if (prompt.messages.empty()) return object;
   object["prompt"] = Json::array();
-  for (const PromptMessage& message : prompt.messages) {
+  for (const ChatMessage& message : prompt.messages) {
     object["prompt"].push_back({{"role", message.role}, {"content", message.content}});
   }
   return object;

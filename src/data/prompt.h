@@ -7,13 +7,9 @@
 #include <vector>
 
 #include "base/json.h"
+#include "text/chat_format.h"
 
 namespace augur {
-
-struct PromptMessage {
-  std::string role;
-  std::string content;
-};
 
 struct Prompt {
   // Place in the set, from 0, in the order of the files and their rows.
@@ -21,7 +17,7 @@ struct Prompt {
   // Groups evaluation figures. The row's, or else the file's name without its extension.
   std::string data_source;
   // Either a conversation, for a chat format to render, or plain text; the other is empty.
-  std::vector<PromptMessage> messages;
+  std::vector<ChatMessage> messages;
   std::string text;
   // What the verifier compares with: text, a number, or an object.
   Json ground_truth;

@@ -47,8 +47,8 @@ Error Missing(const Json& row, std::string_view what, const std::string& named, 
                            names.empty() ? "no columns" : fmt::format("{}", fmt::join(names, ", ")), what));
 }
 
-std::vector<PromptMessage> ReadMessages(const Json& value, const std::string& where) {
-  std::vector<PromptMessage> messages;
+std::vector<ChatMessage> ReadMessages(const Json& value, const std::string& where) {
+  std::vector<ChatMessage> messages;
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string place = fmt::format("{}: message {} of the prompt", where, i + 1);
     messages.push_back({RequireString(value[i], "role", place), RequireString(value[i], "content", place)});

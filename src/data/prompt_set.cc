@@ -21,6 +21,7 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
     prompts->push_back(std::move(prompt));
   };
   const MappedFile file(path);
+  RefuseLfsPointer(file.text(), path);
   if (file.text().starts_with("PAR1")) {
     ForEachParquetRow(path, append);
   } else {

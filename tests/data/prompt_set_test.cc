@@ -143,6 +143,7 @@ TEST_F(PromptFileTest, NamesFileAndLineOfWhatItCannotRead) {
       {good + std::string("\0\0", 2), "x.jsonl:2: not valid JSON"},
       {"", "x.jsonl: holds no prompts"},
       {"\n\n", "x.jsonl: holds no prompts"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "x.jsonl: is a git-lfs pointer"},
   };
   for (const auto& [content, message] : cases) {
     const std::filesystem::path file = Write("x.jsonl", content);
