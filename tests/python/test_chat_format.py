@@ -1,15 +1,14 @@
 """Conversations render as transformers' apply_chat_template renders them."""
 
 import datetime
-import importlib.util
 import json
 import random
-from pathlib import Path
 
 import pytest
-from conftest import run_augur, run_augur_lines
-from tokenizer_zoo import random_text, save, train
 from transformers import PreTrainedTokenizerFast
+
+from conftest import run_augur, run_augur_lines, truth_file
+from tokenizer_zoo import random_text, save, train
 
 _TURN = "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
 _OPENING = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -37,10 +36,7 @@ OF_TRL = {
 
 
 def published_template(name: str) -> str:
-    spec = importlib.util.find_spec("trl")
-    if spec is None:
-        pytest.skip("needs the package trl, which carries published chat templates")
-    return (Path(spec.submodule_search_locations[0]) / "chat_templates" / f"{OF_TRL[name]}.jinja").read_text()
+    return truth_file(f"trl/chat_templates/{OF_TRL[name]}.jinja").read_text()
 
 
 def template(name: str) -> str:
@@ -84,9 +80,7 @@ def random_conversation(rng: random.Random) -> list[dict]:
         return thoughts.format(words(), words())
 
     messages = [{"role": "system", "content": words()}] if rng.random() < 0.4 else []
-    roles = (
-        ["user", "assistant"] * 3 if rng.random() < 0.7 else rng.choices(["user", "assistant", "system"], k=5)
-    )
+    roles = ["user", "assistant"] * 3 if rng.random() < 0.7 else rng.choices(["user", "assistant", "system"], k=5)
     for role in roles[: rng.randint(1, 5)]:
         messages.append({"role": role, "content": reply() if role == "assistant" else words()})
     return messages
@@ -147,13 +141,9 @@ def test_the_date_of_llama_can_be_set_and_defaults_to_the_template(make_model):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda t: t.replace("message['role']", "message.role").replace(
-            "message['content']", 'message["content"]'
-        ),
+        lambda t: t.replace("message['role']", "message.role").replace("message['content']", 'message["content"]'),
         lambda t: (
-            "{# a comment #}\n"
-            + t.replace("{% if add", "\n    {%- if add").replace("%}{{'<", "%}\n    {{- '<")
-            + "\n"
+            "{# a comment #}\n" + t.replace("{% if add", "\n    {%- if add").replace("%}{{'<", "%}\n    {{- '<") + "\n"
         ),
         lambda t: t.replace("\n'", "\\n'"),
     ],

@@ -3,12 +3,12 @@
 import re
 
 import pytest
+
 from conftest import ROOT
 
 # In this order each room may include itself and those before it.
 ROOMS = (
-    "base mask formats text data reward config metrics kernels "
-    "ops model rollout train eval analysis report cli"
+    "base mask formats text data reward config metrics kernels ops model rollout train eval analysis report cli"
 ).split()
 FIRST_WITH_TORCH = "ops"
 TORCH = re.compile(r'#include\s+[<"](torch|ATen|c10)/')

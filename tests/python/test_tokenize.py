@@ -6,16 +6,14 @@ import random
 import shutil
 
 import pytest
+from tokenizers import Regex, Tokenizer, pre_tokenizers
+
 from conftest import run_augur_lines
 from tokenizer_zoo import LLAMA3, PRE_TOKENIZERS, random_texts, save, train
-from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 
 def encode(directory, texts, *flags):
-    return [
-        line["ids"]
-        for line in run_augur_lines("tokenize", directory, *flags, lines=[{"text": t} for t in texts])
-    ]
+    return [line["ids"] for line in run_augur_lines("tokenize", directory, *flags, lines=[{"text": t} for t in texts])]
 
 
 def decode(directory, ids, *flags):
@@ -169,11 +167,7 @@ def test_special_tokens_of_the_post_processor_are_added_on_request(tmp_path):
     texts = random_texts(seed=9, count=50)
     assert_same_ids(tmp_path, tokenizer, texts)
     for text, ids in zip(texts, encode(tmp_path, texts, "--add-special-tokens"), strict=True):
-        assert (
-            ids
-            == tokenizer.encode(text).ids
-            == [start, *tokenizer.encode(text, add_special_tokens=False).ids]
-        )
+        assert ids == tokenizer.encode(text).ids == [start, *tokenizer.encode(text, add_special_tokens=False).ids]
 
 
 def test_splits_may_follow_each_other(tmp_path):

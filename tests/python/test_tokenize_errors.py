@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from conftest import run_augur
 from tokenizer_zoo import train
 

@@ -1,13 +1,12 @@
 """`augur verify` against verl's scorers: recorded cases, and verl's own code on random responses."""
 
-import importlib.metadata
 import importlib.util
 import json
 import random
 
 import pytest
 
-from conftest import run_augur, run_augur_lines
+from conftest import run_augur, run_augur_lines, truth_file
 
 
 def scores(kind, cases):
@@ -63,11 +62,7 @@ def random_case(rng):
 
 def load_verl_scorer(name):
     """One of verl's scorer files by path: importing the package would need all that it depends on."""
-    try:
-        verl = importlib.metadata.distribution("verl")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("needs verl's files: pip install --no-deps verl==0.9.1")
-    path = verl.locate_file(f"verl/utils/reward_score/{name}.py")
+    path = truth_file(f"verl/utils/reward_score/{name}.py")
     spec = importlib.util.spec_from_file_location(f"verl_{name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -13,9 +13,7 @@ QWEN2 = (
 )
 LLAMA3 = QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
 # A pattern without a scanner of its own.
-OTHER = (
-    r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\p{N}{1,2}| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|[一-龥]+"
-)
+OTHER = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\p{N}{1,2}| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|[一-龥]+"
 
 _CORPUS = [
     "The quick brown fox jumps over the lazy dog; it's what they're doing, isn't it? 1234567890 times 42.",
