@@ -50,9 +50,7 @@ def built_in_texts() -> dict[str, list[str]]:
     ]
     sources = [p for p in (library / f"{name}.py" for name in modules) if p.exists()]
     code = [s[i : i + 2000] for s in (p.read_text() for p in sources) for i in range(0, len(s), 2000)]
-    topics = (
-        (library / "pydoc_data" / "topics.py").read_text().encode().decode("unicode_escape", errors="ignore")
-    )
+    topics = (library / "pydoc_data" / "topics.py").read_text().encode().decode("unicode_escape", errors="ignore")
     english = [topics[i : i + 2000] for i in range(0, 600_000, 2000)]
     cjk = ["".join(rng.sample(CJK, len(CJK))) * 3 for _ in range(300)]
     return {"English": english, "code": code, "CJK": cjk}
@@ -77,9 +75,7 @@ def seconds_of_tokenizers(tokenizer: Tokenizer, texts: list[str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--text", type=Path, nargs="+", help='files of lines {"text": ...}')
     parser.add_argument("--rounds", type=int, default=3)
@@ -93,8 +89,7 @@ def main() -> None:
     for name, texts in sets.items():
         size = sum(len(text.encode()) for text in texts) / 1e6
         times = [
-            (seconds_of_tokenizers(tokenizer, texts), seconds_of_augur(args.model, texts))
-            for _ in range(args.rounds)
+            (seconds_of_tokenizers(tokenizer, texts), seconds_of_augur(args.model, texts)) for _ in range(args.rounds)
         ]
         peer, own = (min(column) for column in zip(*times, strict=True))
         print(f"{name:10} {size:6.2f} {size / peer:16.2f} {size / own:11.2f} {peer / own:6.1f}")

@@ -43,6 +43,7 @@ print(f"""
 One token on which the criteria disagree (advantage {advantages[t]:+.0f}: the update would {side} it):
   mu = {logprobs[t, 0].exp():.4f}   pi = {out.logprobs[t].exp():.4f}   ratio = {out.decision.ratio[t]:.3f}
   D  = {out.decision.divergence[t]:.3f} > {rule.delta}: outside the trust region
-  the ratio sees the local term {local:+.4f}; softmax coupling adds {change - local:+.4f}; predicted change {change:+.4f}
+  the ratio sees the local term {local:+.4f}; softmax coupling adds {change - local:+.4f}
+  predicted change {change:+.4f}
   advantage x change = {advantages[t] * change:+.4f}: {"kept" if out.decision.keep[t] else "masked"} \
 by the predictive mask, {"masked" if out.decision.keep[t] else "kept"} by the ratio""")
