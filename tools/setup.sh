@@ -29,21 +29,16 @@ install_system_packages() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# make_venv DIR REQUIREMENTS [pip options]: a virtual environment holding exactly the pinned packages, and those of
-# REQUIREMENTS-no-deps.txt, where there is one, without what they depend on.
+# make_venv DIR REQUIREMENTS: a virtual environment holding the pinned packages.
 make_venv() {
   local dir=$1 requirements=$2
-  shift 2
-  local alone=${requirements%.txt}-no-deps.txt
-  [ -f "$alone" ] || alone=/dev/null
-  if cat "$requirements" "$alone" | cmp -s - "$dir/installed-requirements.txt"; then return; fi
+  if cmp -s "$requirements" "$dir/installed-requirements.txt"; then return; fi
   say "installing Python packages into $dir"
   [ -x "$dir/bin/python" ] || python3 -m venv "$dir"
-  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" "$@"
-  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$alone"
+  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
   # `import augur` in this environment finds the source tree, which loads build/libaugur_torch.so.
   realpath python >"$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/augur.pth"
-  cat "$requirements" "$alone" >"$dir/installed-requirements.txt"
+  cp "$requirements" "$dir/installed-requirements.txt"
 }
 
 # Files to compare with, from packages whose dependencies are not wanted here.
