@@ -14,6 +14,7 @@ namespace augur {
 namespace {
 
 constexpr char32_t kCodePoints = 0x110000;
+constexpr char32_t kActiveEnd = 0x30000;  // nothing from here on decomposes or combines
 
 struct Range {
   char32_t first, last;
@@ -49,11 +50,12 @@ int CombiningClass(char32_t c) {
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
-bool IsHangulPart(char32_t c) { return c >= 0x1161 && c <= 0x11C2; }
+constexpr char32_t kFirstVowel = 0x1161, kLastFinal = 0x11C2;  // Hangul parts that join what stands before
 
 std::vector<Role> BuildRoles() {
   std::vector<Role> roles(kCodePoints, Role::kInert);
-  for (char32_t c = 0; c < kCodePoints; ++c) {
+  for (char32_t c = 0; c < kActiveEnd; ++c) {
+    if (c >= 0xAC00 && c <= 0xDFFF) continue;  // Hangul syllables are whole, surrogates do not occur
     if (CombiningClass(c) != 0 && roles[c] == Role::kInert) roles[c] = Role::kMark;
     utf8proc_int32_t parts[kLongestDecomposition];
     const int count = Decompose(c, parts);
@@ -67,9 +69,7 @@ std::vector<Role> BuildRoles() {
     Decompose(c, parts);
     for (int i = 1; i < count; ++i) roles[parts[i]] = Role::kActive;
   }
-  for (char32_t c = 0; c < kCodePoints; ++c) {
-    if (IsHangulPart(c)) roles[c] = Role::kActive;
-  }
+  std::fill(&roles[kFirstVowel], &roles[kLastFinal] + 1, Role::kActive);
   for (const Range& r : kKept) std::fill(&roles[r.first], &roles[r.last] + 1, Role::kInert);
   return roles;
 }

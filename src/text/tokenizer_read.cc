@@ -64,6 +64,7 @@ Tokenizer::Tokenizer(const Json& spec, std::string_view where)
   ReadDecoder(KeyOrNull(spec, "decoder"));
   Index();
   ReadPostProcessor(KeyOrNull(spec, "post_processor"));
+  Encode("e\u0301");  // the tables of character classes are built now, not while the first text waits
 }
 
 void Tokenizer::ReadNormalizer(const Json& spec) {

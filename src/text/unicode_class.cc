@@ -10,6 +10,7 @@ namespace augur {
 namespace {
 
 constexpr char32_t kCodePoints = 0x110000;
+constexpr char32_t kLettersEnd = 0x40000;  // planes 4 to 16 hold neither letters nor numbers
 
 struct Range {
   char32_t first, last;
@@ -75,7 +76,7 @@ CharClass ClassByCategory(utf8proc_category_t category) {
 
 std::vector<CharClass> BuildClasses() {
   std::vector<CharClass> classes(kCodePoints);
-  for (char32_t c = 0; c < kCodePoints; ++c) {
+  for (char32_t c = 0; c < kLettersEnd; ++c) {
     classes[c] = ClassByCategory(utf8proc_category(static_cast<utf8proc_int32_t>(c)));
   }
   const auto fill = [&](std::span<const Range> ranges, CharClass value) {

@@ -1,5 +1,5 @@
-// A tokenizer.json, then a line "---", then a text to encode. Where the tokenizer loads, encoding must end, and
-// decoding all at once and piece by piece must agree. The bytes are also read as a chat template.
+// A tokenizer.json, then a line "---", then a text to encode. Where the tokenizer loads, encoding must end,
+// and decoding all at once and piece by piece must agree. The bytes are also read as a chat template.
 #include <cstdlib>
 #include <string>
 
