@@ -38,7 +38,7 @@ def test_golden_cases_hold_for_every_preset(shared, device):
             expected = [case["expect"][name] for case in batch]
             for key in ("ratio", "divergence", "direction"):
                 truth = torch.tensor([e[key] for e in expected], dtype=torch.float64)
-                torch.testing.assert_close(getattr(d, key).cpu().double(), truth, rtol=2e-6, atol=1e-6)
+                torch.testing.assert_close(getattr(d, key).cpu().double(), truth, rtol=2e-6, atol=2e-6)
             for keep, e in zip(d.keep.tolist(), expected, strict=True):
                 assert e["keep"] is None or keep == e["keep"]
 
@@ -54,8 +54,8 @@ def test_low_precision_inputs_are_decided_as_their_float64_values(dtype, device)
             name, *(x.to(device) for x in (behaviour, policy, advantages.float())), 60, square.to(device)
         )
         high = augur.decide(name, behaviour.double(), policy.double(), advantages, 60, square)
-        torch.testing.assert_close(low.divergence.cpu().double(), high.divergence, rtol=1e-6, atol=1e-7)
-        torch.testing.assert_close(low.direction.cpu().double(), high.direction, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(low.divergence.cpu().double(), high.divergence, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(low.direction.cpu().double(), high.direction, rtol=2e-6, atol=2e-6)
         assert torch.equal(low.keep.cpu(), high.keep)
         assert low.ratio.dtype == torch.float32
 
