@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/bf16.h"
+#include "kernels/element.h"
 
 namespace augur {
 
@@ -24,8 +24,8 @@ struct TokenRows {
 };
 
 // out = softmax(q k^T / sqrt(head_dim)) v within each sequence, each token seeing itself and what precedes
-// it. Sums are float whatever T is (float or Bf16). lse [tokens, heads] receives the log-sum-exp of each row,
-// which the backward needs. Results do not depend on the number of threads.
+// it. Sums are float whatever T is (float or BFloat16). lse [tokens, heads] receives the log-sum-exp of each
+// row, which the backward needs. Results do not depend on the number of threads.
 template <typename T>
 void AttentionForwardCpu(const AttentionShape& shape, TokenRows<const T> q, TokenRows<const T> k,
                          TokenRows<const T> v, TokenRows<T> out, float* lse);

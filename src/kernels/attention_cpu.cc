@@ -6,6 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/simd.h"
 #include "kernels/small_gemm.h"
+#include "kernels/vector_math.h"
 
 namespace augur {
 namespace {
@@ -41,7 +42,7 @@ Group MakeGroup(const AttentionShape& shape, int64_t sequence, int kv_head) {
 // rows x head_dim floats at `to`, padded with zeros to a whole panel.
 template <typename T>
 void LoadRow(const T* from, int head_dim, float scale, float* to) {
-  for (int d = 0; d < head_dim; ++d) to[d] = scale * ToFloat(from[d]);
+  for (int d = 0; d < head_dim; ++d) to[d] = scale * static_cast<float>(from[d]);
   for (int d = head_dim; d < RoundUpToPanel(head_dim); ++d) to[d] = 0;
 }
 
@@ -81,7 +82,7 @@ void LoadKeysTransposed(const AttentionShape& shape, const Group& group, TokenRo
                         int64_t begin, int count, float* to) {
   for (int j = 0; j < count; ++j) {
     const T* from = KeyRow(shape, group, rows, begin + j);
-    for (int d = 0; d < shape.head_dim; ++d) to[d * kKeyBlock + j] = ToFloat(from[d]);
+    for (int d = 0; d < shape.head_dim; ++d) to[d * kKeyBlock + j] = static_cast<float>(from[d]);
   }
   for (int j = count; j < RoundUpToPanel(count); ++j) {
     for (int d = 0; d < shape.head_dim; ++d) to[d * kKeyBlock + j] = 0;
@@ -107,7 +108,7 @@ float ExpRow(float* row, int visible, int width, float shift) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int j = 0; j < visible; ++j) {
-    const float e = FastExp(row[j] - shift);
+    const float e = VectorExp(row[j] - shift);
     row[j] = e;
     sum += e;
   }
@@ -247,7 +248,7 @@ void ComputeDelta(const AttentionShape& shape, const Group& group, TokenRows<con
       const T* a = out.data + (group.start + i) * out.stride + head;
       const T* b = grad_out.data + (group.start + i) * grad_out.stride + head;
       float sum = 0;
-      for (int d = 0; d < shape.head_dim; ++d) sum += ToFloat(a[d]) * ToFloat(b[d]);
+      for (int d = 0; d < shape.head_dim; ++d) sum += static_cast<float>(a[d]) * static_cast<float>(b[d]);
       (*delta)[i * group.heads + h] = sum;
     }
   }
@@ -384,6 +385,6 @@ void AttentionBackwardCpu(const AttentionShape& shape, TokenRows<const T> q, Tok
                                         TokenRows<const T>, TokenRows<const T>, const float*,          \
                                         TokenRows<const T>, TokenRows<T>, TokenRows<T>, TokenRows<T>);
 AUGUR_INSTANTIATE(float)
-AUGUR_INSTANTIATE(Bf16)
+AUGUR_INSTANTIATE(BFloat16)
 
 }  // namespace augur

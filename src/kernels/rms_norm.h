@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
-#include "kernels/bf16.h"
+#include "kernels/element.h"
 
 namespace augur {
 
-// x, y [rows, width]; weight [width]; inverse [rows] receives 1 / sqrt(mean(x^2) + eps). T is float or Bf16.
+// x, y [rows, width]; weight [width]; inverse [rows] receives 1 / sqrt(mean(x^2) + eps). T is float or
+// BFloat16.
 template <typename T>
 void RmsNormForwardCpu(int64_t rows, int64_t width, const T* x, const T* weight, float eps, T* y,
                        float* inverse);

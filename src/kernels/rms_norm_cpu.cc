@@ -9,7 +9,7 @@ namespace {
 
 template <typename T>
 void Load(const T* from, int64_t width, float* to) {
-  for (int64_t i = 0; i < width; ++i) to[i] = ToFloat(from[i]);
+  for (int64_t i = 0; i < width; ++i) to[i] = static_cast<float>(from[i]);
 }
 
 }  // namespace
@@ -26,8 +26,8 @@ void RmsNormForwardCpu(int64_t rows, int64_t width, const T* x, const T* weight,
       inverse[r] = InverseRms(row.data(), width, eps);
       T* to = y + r * width;
       for (int64_t i = 0; i < width; ++i) {
-        const float normal = ToFloat(FromFloat<T>(row[i] * inverse[r]));
-        to[i] = FromFloat<T>(normal * ToFloat(weight[i]));
+        const float normal = static_cast<float>(FromFloat<T>(row[i] * inverse[r]));
+        to[i] = FromFloat<T>(normal * static_cast<float>(weight[i]));
       }
     }
   }
@@ -56,6 +56,6 @@ void RmsNormBackwardCpu(int64_t rows, int64_t width, const T* x, const T* weight
   template void RmsNormBackwardCpu<T>(int64_t, int64_t, const T*, const T*, const float*, const T*, T*, \
                                       float*);
 AUGUR_INSTANTIATE(float)
-AUGUR_INSTANTIATE(Bf16)
+AUGUR_INSTANTIATE(BFloat16)
 
 }  // namespace augur

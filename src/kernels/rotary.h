@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
-#include "kernels/bf16.h"
+#include "kernels/element.h"
 
 namespace augur {
 
 // A projection's rows are [heads + 2 * kv_heads, head_dim]: queries, keys, values. Rotated rows are
-// [heads + kv_heads, head_dim]: queries, keys. T is float or Bf16; the arithmetic is float.
+// [heads + kv_heads, head_dim]: queries, keys. T is float or BFloat16; the arithmetic is float.
 template <typename T>
 struct RotaryInput {
   int64_t tokens;

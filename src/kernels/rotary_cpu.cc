@@ -12,8 +12,8 @@ struct NormWeights {
   template <typename T>
   explicit NormWeights(const RotaryInput<T>& in) {
     if (in.q_norm == nullptr) return;
-    for (int d = 0; d < in.head_dim; ++d) q.push_back(ToFloat(in.q_norm[d]));
-    for (int d = 0; d < in.head_dim; ++d) k.push_back(ToFloat(in.k_norm[d]));
+    for (int d = 0; d < in.head_dim; ++d) q.push_back(static_cast<float>(in.q_norm[d]));
+    for (int d = 0; d < in.head_dim; ++d) k.push_back(static_cast<float>(in.k_norm[d]));
   }
   std::vector<float> q, k;
 };
@@ -43,7 +43,7 @@ void RotaryForwardCpu(const RotaryInput<T>& in, T* rotated) {
       const int64_t angle = static_cast<int64_t>(in.positions[t]) * half;
       for (int h = 0; h < turned; ++h) {
         const T* from = in.qkv + t * in_stride + static_cast<int64_t>(h) * in.head_dim;
-        for (int d = 0; d < in.head_dim; ++d) head[d] = ToFloat(from[d]);
+        for (int d = 0; d < in.head_dim; ++d) head[d] = static_cast<float>(from[d]);
         if (in.q_norm != nullptr) {
           const std::vector<float>& weight = h < in.heads ? norms.q : norms.k;
           const float inverse = InverseRms(head.data(), in.head_dim, in.eps);
@@ -69,11 +69,11 @@ void RotaryBackwardCpu(const RotaryInput<T>& in, T* grad, float* grad_norms) {
       const int64_t angle = static_cast<int64_t>(in.positions[t]) * half;
       for (int h = 0; h < turned; ++h) {
         const int64_t offset = t * stride + static_cast<int64_t>(h) * in.head_dim;
-        for (int d = 0; d < in.head_dim; ++d) head[d] = ToFloat(grad[offset + d]);
+        for (int d = 0; d < in.head_dim; ++d) head[d] = static_cast<float>(grad[offset + d]);
         Rotate(head.data(), half, in.cos + angle, in.sin + angle, -1.0f);
         if (in.q_norm != nullptr) {
           const bool query = h < in.heads;
-          for (int d = 0; d < in.head_dim; ++d) x[d] = ToFloat(in.qkv[offset + d]);
+          for (int d = 0; d < in.head_dim; ++d) x[d] = static_cast<float>(in.qkv[offset + d]);
           RmsNormRowBackward(in.head_dim, x.data(), query ? norms.q.data() : norms.k.data(),
                              InverseRms(x.data(), in.head_dim, in.eps), head.data(), head.data(),
                              partial + (query ? 0 : in.head_dim));
@@ -89,6 +89,6 @@ void RotaryBackwardCpu(const RotaryInput<T>& in, T* grad, float* grad_norms) {
   template void RotaryForwardCpu<T>(const RotaryInput<T>&, T*); \
   template void RotaryBackwardCpu<T>(const RotaryInput<T>&, T*, float*);
 AUGUR_INSTANTIATE(float)
-AUGUR_INSTANTIATE(Bf16)
+AUGUR_INSTANTIATE(BFloat16)
 
 }  // namespace augur

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
-#include "kernels/bf16.h"
+#include "kernels/element.h"
 
 namespace augur {
 
-// gate_up [rows, 2 * width]: gate, then up; out [rows, width]. T is float or Bf16; the arithmetic is float.
+// gate_up [rows, 2 * width]: gate, then up; out [rows, width]. T is float or BFloat16; the arithmetic is
+// float.
 template <typename T>
 void SwigluForwardCpu(int64_t rows, int64_t width, const T* gate_up, T* out);
 

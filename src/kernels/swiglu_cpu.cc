@@ -1,5 +1,5 @@
-#include "kernels/simd.h"
 #include "kernels/swiglu.h"
+#include "kernels/vector_math.h"
 
 namespace augur {
 
@@ -12,8 +12,8 @@ void SwigluForwardCpu(int64_t rows, int64_t width, const T* gate_up, T* out) {
     T* to = out + r * width;
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) {
-      const float g = ToFloat(gate[i]);
-      to[i] = FromFloat<T>(g / (1.0f + FastExp(-g)) * ToFloat(up[i]));
+      const float g = static_cast<float>(gate[i]);
+      to[i] = FromFloat<T>(g / (1.0f + VectorExp(-g)) * static_cast<float>(up[i]));
     }
   }
 }
@@ -29,9 +29,9 @@ void SwigluBackwardCpu(int64_t rows, int64_t width, const T* gate_up, const T* g
     T* grad_up = grad_gate + width;
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) {
-      const float g = ToFloat(gate[i]), d = ToFloat(grad[i]);
-      const float sigmoid = 1.0f / (1.0f + FastExp(-g));
-      grad_gate[i] = FromFloat<T>(d * ToFloat(up[i]) * sigmoid * (1.0f + g * (1.0f - sigmoid)));
+      const float g = static_cast<float>(gate[i]), d = static_cast<float>(grad[i]);
+      const float sigmoid = 1.0f / (1.0f + VectorExp(-g));
+      grad_gate[i] = FromFloat<T>(d * static_cast<float>(up[i]) * sigmoid * (1.0f + g * (1.0f - sigmoid)));
       grad_up[i] = FromFloat<T>(d * g * sigmoid);
     }
   }
@@ -41,6 +41,6 @@ void SwigluBackwardCpu(int64_t rows, int64_t width, const T* gate_up, const T* g
   template void SwigluForwardCpu<T>(int64_t, int64_t, const T*, T*); \
   template void SwigluBackwardCpu<T>(int64_t, int64_t, const T*, const T*, T*);
 AUGUR_INSTANTIATE(float)
-AUGUR_INSTANTIATE(Bf16)
+AUGUR_INSTANTIATE(BFloat16)
 
 }  // namespace augur

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "model/layer.h"
 #include "model/rope.h"
-#include "ops/element.h"
 #include "ops/rms_norm.h"
+#include "ops/typed_data.h"
 
 namespace augur {
 

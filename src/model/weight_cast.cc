@@ -5,18 +5,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/bf16.h"
-#include "ops/element.h"
+#include "kernels/element.h"
+#include "ops/typed_data.h"
 
 namespace augur {
 namespace {
 
-float Widen(float x) { return x; }
-float Widen(Bf16 x) { return ToFloat(x); }
-float Widen(c10::Half x) { return static_cast<float>(x); }
-
 bool IsFinite(float x) { return std::isfinite(x); }
-bool IsFinite(Bf16 x) { return (x.bits & 0x7F80) != 0x7F80; }
+bool IsFinite(BFloat16 x) { return (x.bits & 0x7F80) != 0x7F80; }
 
 // The stored bytes may stand at any address, so each value is copied out; compilers make that a plain load.
 template <typename From, typename To>
@@ -26,7 +22,7 @@ bool Cast(const std::byte* from, To* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
-    const To rounded = FromFloat<To>(Widen(value));
+    const To rounded = FromFloat<To>(static_cast<float>(value));
     to[i] = rounded;
     bad += !IsFinite(rounded);
   }
@@ -41,7 +37,7 @@ bool CastWeights(const TensorView& from, const at::Tensor& to) {
     const std::byte* bytes = from.bytes.data();
     if (from.dtype == DType::kF32) finite = Cast<float>(bytes, Data<To>(to), to.numel());
     if (from.dtype == DType::kF16) finite = Cast<c10::Half>(bytes, Data<To>(to), to.numel());
-    if (from.dtype == DType::kBF16) finite = Cast<Bf16>(bytes, Data<To>(to), to.numel());
+    if (from.dtype == DType::kBF16) finite = Cast<BFloat16>(bytes, Data<To>(to), to.numel());
   });
   return finite;
 }

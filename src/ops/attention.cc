@@ -16,8 +16,8 @@
 
 #include "kernels/attention.h"
 #include "kernels/rotary.h"
-#include "ops/element.h"
 #include "ops/rms_norm.h"
+#include "ops/typed_data.h"
 
 namespace augur {
 namespace {

@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/rms_norm.h"
-#include "ops/element.h"
+#include "ops/typed_data.h"
 
 namespace augur {
 namespace {

@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/swiglu.h"
-#include "ops/element.h"
+#include "ops/typed_data.h"
 
 namespace augur {
 namespace {

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
-#include "kernels/bf16.h"
+#include "kernels/element.h"
 
 namespace augur {
 
@@ -25,7 +25,7 @@ void WithElementType(const at::Tensor& tensor, F f) {
     case at::kFloat:
       return f(float{});
     case at::kBFloat16:
-      return f(Bf16{});
+      return f(BFloat16{});
     default:
       throw Error("", fmt::format("no kernel for tensors of {}", c10::toString(tensor.scalar_type())),
                   "use float32 or bfloat16");
