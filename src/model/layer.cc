@@ -1,7 +1,6 @@
 #include "model/layer.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 
 #include "model/moe.h"
@@ -15,12 +14,6 @@ at::Tensor Apply(const LinearWeights& linear, const at::Tensor& x) {
   return linear.bias.defined() ? at::linear(x, linear.weight, linear.bias) : at::linear(x, linear.weight);
 }
 
-// base + linear(x), in one operation where there is no bias.
-at::Tensor AddTo(const at::Tensor& base, const LinearWeights& linear, const at::Tensor& x) {
-  if (linear.bias.defined()) return base + Apply(linear, x);
-  return at::addmm(base, x, linear.weight.t());
-}
-
 }  // namespace
 
 LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
@@ -28,10 +21,13 @@ LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, c
   const AttentionSettings settings{config.heads, config.kv_heads, config.head_dim, config.rms_norm_eps};
   const at::Tensor qkv = Apply(layer.qkv, RmsNorm(x, layer.input_norm, config.rms_norm_eps));
   const at::Tensor mixed = RotaryAttention(qkv, layer.q_norm, layer.k_norm, layout, settings);
-  const at::Tensor middle = AddTo(x, layer.out, mixed);
+  // Not addmm: it would round every partial sum to the precision of the residual, which holds channels in the
+  // thousands; on a real model that costs a digit of the gradients.
+  const at::Tensor middle = x + Apply(layer.out, mixed);
   const at::Tensor normal = RmsNorm(middle, layer.post_attention_norm, config.rms_norm_eps);
-  if (!layer.router.defined())
-    return {AddTo(middle, layer.down, Swiglu(Apply(layer.gate_up, normal))), {}, {}};
+  if (!layer.router.defined()) {
+    return {middle + Apply(layer.down, Swiglu(Apply(layer.gate_up, normal))), {}, {}};
+  }
   const MoeOutput moe = MoeForward(config.moe, layer, normal, replay);
   return {middle + moe.hidden, moe.router_logits, moe.experts};
 }

@@ -9,6 +9,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "formats/safetensors.h"
 #include "model/weight_cast.h"
 
@@ -90,6 +91,7 @@ void Fill(const StoredTensor& tensor, const TensorView& from, const std::string&
                 "the weights are damaged or overflowed when they were saved; fetch or export them again");
   }
   if (!direct) to.copy_(host);
+  ReleasePages(from.bytes);
 }
 
 }  // namespace

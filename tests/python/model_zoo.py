@@ -86,7 +86,8 @@ def make_sequences(lengths: list[int], seed: int = 0, vocab: int = VOCAB) -> lis
 
 def log_probs(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     """What transformers gives each token from the second on."""
-    logits = model(torch.tensor([tokens])).logits[0, :-1].float()
+    logits = model(torch.tensor([tokens])).logits[0, :-1]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return torch.log_softmax(logits, -1).gather(1, torch.tensor(tokens)[1:, None])[:, 0]
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, run_augur, run_augur_lines
-from model_zoo import FAMILIES, as_lines, edit_config, log_probs, make_model, make_sequences
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+
+from conftest import ROOT, run_augur, run_augur_lines
+from model_zoo import FAMILIES, as_lines, edit_config, log_probs, make_model, make_sequences
 
 LENGTHS = [5, 1, 70, 2, 131, 33]
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
@@ -23,9 +24,7 @@ def score(directory: Path, sequences: list[list[int]], *flags) -> list[torch.Ten
     return [torch.tensor(answer["logprobs"]) for answer in answers]
 
 
-def assert_scores(
-    directory: Path, model, sequences: list[list[int]], *flags, tolerance: float = 2e-4
-) -> None:
+def assert_scores(directory: Path, model, sequences: list[list[int]], *flags, tolerance: float = 2e-4) -> None:
     for tokens, scores in zip(sequences, score(directory, sequences, *flags), strict=True):
         with torch.no_grad():
             truth = log_probs(model, tokens)
@@ -46,9 +45,7 @@ def reference_loss(model, sequences: list[list[int]], aux: bool = False) -> torc
     scores = torch.cat([log_probs(model, tokens) for tokens in sequences])
     loss = -(scores * torch.arange(len(scores)).float().sin()).mean()
     if aux:
-        runs = [
-            model(torch.tensor([tokens]), output_router_logits=True).router_logits for tokens in sequences
-        ]
+        runs = [model(torch.tensor([tokens]), output_router_logits=True).router_logits for tokens in sequences]
         by_layer = tuple(torch.cat(layer) for layer in zip(*runs, strict=True))
         config = model.config
         loss = loss + load_balancing_loss_func(by_layer, config.num_experts, config.num_experts_per_tok)
@@ -218,9 +215,7 @@ def test_reads_configurations_of_older_transformers(tmp_path):
     assert_scores(tmp_path / "llama", model, make_sequences(LENGTHS))
     model = make_model("qwen3-moe")
     model.save_pretrained(tmp_path / "moe")
-    edit_config(
-        tmp_path / "moe", num_local_experts=None, num_experts=8, rope_parameters=None, rope_theta=10000
-    )
+    edit_config(tmp_path / "moe", num_local_experts=None, num_experts=8, rope_parameters=None, rope_theta=10000)
     assert_scores(tmp_path / "moe", model, make_sequences(LENGTHS))
 
 
@@ -292,9 +287,7 @@ def test_says_what_is_wrong_with_weights(tmp_path):
     assert "unexpected tensor extra" in message_with(weights | {"extra": torch.zeros(2)})
     assert "I64" in message_with(weights | {name: weights[name].long()})
     assert "[48, 80]" in message_with(weights | {name: weights[name].T.contiguous()})
-    assert "lm_head.weight is missing" in message_with(
-        {k: v for k, v in weights.items() if k != "lm_head.weight"}
-    )
+    assert "lm_head.weight is missing" in message_with({k: v for k, v in weights.items() if k != "lm_head.weight"})
     save_file(weights | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}, file)
     score(tmp_path, [[1, 2]])
 
@@ -328,9 +321,7 @@ def test_says_which_shard_or_file_is_missing(tmp_path):
 )
 def test_says_which_line_is_wrong_and_answers_those_before(line, words, tmp_path):
     make_model("llama").save_pretrained(tmp_path)
-    done = run_augur(
-        "score", tmp_path, stdin='{"tokens":[1,2]}\n\n{"tokens":[3]}\n' + line + "\n", check=False
-    )
+    done = run_augur("score", tmp_path, stdin='{"tokens":[1,2]}\n\n{"tokens":[3]}\n' + line + "\n", check=False)
     assert done.returncode == 2
     assert "augur: line 4: " in done.stderr
     assert all(word in done.stderr for word in words), done.stderr
@@ -359,3 +350,15 @@ def test_answers_a_line_before_the_next_is_written(tmp_path):
 def test_smollm2_log_probs_equal_transformers():
     model = AutoModelForCausalLM.from_pretrained(SMOLLM2, dtype=torch.float32)
     assert_scores(SMOLLM2, model, make_sequences([3, 90, 1, 257], vocab=model.config.vocab_size))
+
+
+@pytest.mark.skipif(not (SMOLLM2 / "config.json").exists(), reason="needs models/smollm2-135m-instruct")
+def test_smollm2_gradients_equal_transformers(tmp_path):
+    """In float64: on this model transformers' own float32 gradients err by up to 1e-4."""
+    model = AutoModelForCausalLM.from_pretrained(SMOLLM2, dtype=torch.float64)
+    sequences = make_sequences([13, 40], vocab=model.config.vocab_size)
+    got = gradients(SMOLLM2, tmp_path / "gradients", sequences)
+    loss = reference_loss(model, sequences)
+    loss.backward()
+    assert abs(got.pop("loss") - loss) < 1e-4
+    assert_close(got, {name: parameter.grad for name, parameter in model.named_parameters()}, 1e-4)
