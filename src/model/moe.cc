@@ -33,6 +33,24 @@ Route ChooseExperts(const MoeConfig& config, const at::Tensor& logits, const at:
   return {experts, weights.to(logits.scalar_type())};
 }
 
+// rows [N, in], those of expert e ending before ends[e]; weights [experts, out, in] → [N, out].
+at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& ends) {
+  const bool aligned = weights.size(1) % 8 == 0 && weights.size(2) % 8 == 0;
+  if (rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && aligned) {
+    return at::_grouped_mm(rows, weights.transpose(1, 2), ends);
+  }
+  const std::vector<at::Tensor> experts = weights.unbind(0);  // one gradient for all, unlike select
+  const at::Tensor host = ends.cpu();
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const int64_t end = host.const_data_ptr<int32_t>()[e];
+    if (end > begin) parts.push_back(at::linear(rows.narrow(0, begin, end - begin), experts[e]));
+    begin = end;
+  }
+  return at::cat(parts, 0);
+}
+
 }  // namespace
 
 MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
@@ -45,8 +63,8 @@ MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const a
   const at::Tensor token = order.div(config.experts_per_token, "floor");
   const at::Tensor ends = at::bincount(flat, {}, config.experts).cumsum(0).to(at::kInt);
   const at::Tensor rows = x.index_select(0, token);
-  const at::Tensor gate_up = at::_grouped_mm(rows, layer.experts_gate_up.transpose(1, 2), ends);
-  const at::Tensor down = at::_grouped_mm(Swiglu(gate_up), layer.experts_down.transpose(1, 2), ends);
+  const at::Tensor gate_up = GroupedLinear(rows, layer.experts_gate_up, ends);
+  const at::Tensor down = GroupedLinear(Swiglu(gate_up), layer.experts_down, ends);
   const at::Tensor weighted = down * route.weights.flatten().index_select(0, order).unsqueeze(1);
   return {at::zeros_like(x).index_add(0, token, weighted), logits, route.experts};
 }

@@ -139,13 +139,11 @@ Heads SplitAndRotate(const at::Tensor& qkv, const at::Tensor& q_norm, const at::
   return heads;
 }
 
-// torch's flash kernels take half precision alone; float32 is rounded to bfloat16 for the attention itself.
-at::Tensor CudaAttention(const Heads& heads, const SequenceLayout& layout) {
+at::Tensor FlashAttention(const Heads& heads, const SequenceLayout& layout) {
   const auto result = at::_flash_attention_forward(
-      heads.q.to(at::kBFloat16), heads.k.to(at::kBFloat16), heads.v.to(at::kBFloat16), layout.cu_seqlens,
-      layout.cu_seqlens, layout.max_length, layout.max_length, /*dropout_p=*/0.0, /*is_causal=*/true,
-      /*return_debug_mask=*/false);
-  return std::get<0>(result).to(heads.q.scalar_type()).flatten(1);
+      heads.q, heads.k, heads.v.contiguous(), layout.cu_seqlens, layout.cu_seqlens, layout.max_length,
+      layout.max_length, /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
+  return std::get<0>(result).flatten(1);
 }
 
 }  // namespace
@@ -156,7 +154,11 @@ at::Tensor RotaryAttention(const at::Tensor& qkv, const at::Tensor& q_norm, cons
     return CpuAttention::apply(qkv, CpuAttention::Optional(q_norm), CpuAttention::Optional(k_norm), layout,
                                settings);
   }
-  return CudaAttention(SplitAndRotate(qkv, q_norm, k_norm, layout, settings), layout);
+  // torch's flash kernels take half precision and whole vectors alone.
+  if (qkv.scalar_type() == at::kBFloat16 && settings.head_dim % 8 == 0 && settings.head_dim <= 256) {
+    return FlashAttention(SplitAndRotate(qkv, q_norm, k_norm, layout, settings), layout);
+  }
+  return RotaryAttentionReference(qkv, q_norm, k_norm, layout, settings);
 }
 
 at::Tensor RotaryAttentionReference(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,

@@ -61,6 +61,11 @@ FAMILIES = {
         Qwen3MoeConfig,
         SPARSE | dict(norm_topk_prob=True, mlp_only_layers=[1]),
     ),
+    "qwen3-moe-odd": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig,
+        SPARSE | dict(hidden_size=42, moe_intermediate_size=11, num_experts=5, head_dim=6, norm_topk_prob=True),
+    ),
     "qwen3-moe-step": (Qwen3MoeForCausalLM, Qwen3MoeConfig, SPARSE | dict(decoder_sparse_step=2)),
 }
 
@@ -69,7 +74,9 @@ def make_model(name: str, seed: int = 0) -> PreTrainedModel:
     """A model with weights large enough that every part of it shows in the log-probabilities."""
     model_class, config_class, fields = FAMILIES[name]
     torch.manual_seed(seed)
-    model = model_class(config_class(**fields)).eval()
+    config = config_class(**fields)
+    config._experts_implementation = "eager"  # its grouped products refuse odd sizes
+    model = model_class(config).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if "norm" in key:
