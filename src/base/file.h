@@ -56,4 +56,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Tells the system that these bytes of a memory map will not be read again soon, so that they need not stay
+// in this process's memory. They remain valid.
+void ReleasePages(std::span<const std::byte> mapped);
+
 }  // namespace augur

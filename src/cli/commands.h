@@ -7,6 +7,7 @@ namespace augur {
 
 // Each adds one subcommand to the program: its flags, its help and the callback that runs it. Callbacks throw
 // augur::Error for anything the user can mend.
+void AddScoreCommand(CLI::App& app);
 void AddTokenizeCommand(CLI::App& app);
 void AddVerifyCommand(CLI::App& app);
 void AddPromptsCommand(CLI::App& app);
@@ -16,6 +17,7 @@ void AddDoctorCommand(CLI::App& app);
 
 // All of them, in the order `augur --help` lists them.
 inline void AddCommands(CLI::App& app) {
+  AddScoreCommand(app);
   AddTokenizeCommand(app);
   AddVerifyCommand(app);
   AddPromptsCommand(app);

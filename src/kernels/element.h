@@ -22,4 +22,16 @@ struct BFloat16 {
   }
 };
 
+// A float rounded to the element type; back again it converts by itself.
+template <typename T>
+T FromFloat(float value);
+template <>
+inline float FromFloat<float>(float value) {
+  return value;
+}
+template <>
+inline BFloat16 FromFloat<BFloat16>(float value) {
+  return BFloat16::From(value);
+}
+
 }  // namespace augur

@@ -86,6 +86,16 @@ TEST_F(FileTest, NamesAGitLfsPointer) {
       "file again");
 }
 
+TEST_F(FileTest, ReleasedPagesReadTheSame) {
+  const std::string content(100000, 'x');
+  WriteFileAtomically(dir_ / "a", content);
+  const MappedFile file(dir_ / "a");
+  EXPECT_EQ(file.text(), content);
+  ReleasePages(file.bytes());
+  ReleasePages(file.bytes().subspan(1, 3));
+  EXPECT_EQ(file.text(), content);
+}
+
 TEST_F(FileTest, SaysWhatIsWrongWithThePath) {
   EXPECT_NE(MessageOf([&] { ReadFile(dir_ / "none"); }).find("No such file"), std::string::npos);
   EXPECT_NE(MessageOf([&] { MappedFile{dir_}; }).find("is a directory"), std::string::npos);

@@ -1,0 +1,184 @@
+// augur score: log-probabilities of token sequences under a model.
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "model/forward.h"
+#include "model/load.h"
+#include "model/log_probs.h"
+
+namespace augur {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string dtype = "fp32";
+  std::string device = "cpu";
+  int64_t batch_tokens = 4096;
+};
+
+struct Pending {
+  size_t line;
+  std::vector<int32_t> tokens;
+};
+
+std::vector<int32_t> ReadTokens(const std::string& text, const ModelConfig& config,
+                                const std::string& where) {
+  const Json object = ParseJson(text, where);
+  const Json& list = RequireKey(object, "tokens", where);
+  if (!list.is_array()) throw Error(where, "\"tokens\" is not a list", "write {\"tokens\":[1,2,3]}");
+  if (list.empty()) throw Error(where, "\"tokens\" is empty", "give at least one token");
+  if (static_cast<int64_t>(list.size()) > config.max_positions) {
+    throw Error(where,
+                fmt::format("{} tokens, but the model reads {} (max_position_embeddings)", list.size(),
+                            config.max_positions),
+                "shorten the line");
+  }
+  std::vector<int32_t> tokens;
+  tokens.reserve(list.size());
+  for (const Json& id : list) {
+    if (!id.is_number_integer()) {
+      throw Error(where, fmt::format("\"tokens\" holds {}, which is not a whole number", id.dump()),
+                  "give token ids");
+    }
+    const bool fits =
+        id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(config.vocab_size);
+    if (!fits) {
+      throw Error(where,
+                  fmt::format("token id {} is outside the vocabulary of {}", id.dump(), config.vocab_size),
+                  "tokenize with this model's tokenizer");
+    }
+    tokens.push_back(id.get<int32_t>());
+  }
+  return tokens;
+}
+
+// One line redrawn on a terminal, nothing elsewhere.
+class Progress {
+ public:
+  void Add(size_t lines, size_t tokens) {
+    lines_ += lines;
+    tokens_ += tokens;
+    if (!terminal_) return;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    fmt::print(stderr, "\rscored {} lines, {} tokens, {:.0f} tokens/s", lines_, tokens_,
+               static_cast<double>(tokens_) / elapsed.count());
+  }
+  ~Progress() {
+    if (terminal_ && lines_ > 0) fmt::print(stderr, "\n");
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  size_t lines_ = 0, tokens_ = 0;
+};
+
+// Gathers lines and scores them together, in order.
+class Scorer {
+ public:
+  Scorer(const Model& model, int64_t batch_tokens) : model_(model), batch_tokens_(batch_tokens) {}
+
+  void Add(size_t line, std::vector<int32_t> tokens) {
+    const auto count = static_cast<int64_t>(tokens.size());
+    if (!lines_.empty() && waiting_ + count > batch_tokens_) Flush();
+    waiting_ += count;
+    lines_.push_back(line);
+    sequences_.push_back(std::move(tokens));
+  }
+
+  void Flush() {
+    if (lines_.empty()) return;
+    const PackedBatch batch = PackSequences(sequences_, model_.embedding.device());
+    const at::Tensor hidden = Forward(model_, batch).hidden;
+    const int64_t rows = batch.tokens.size(0) - 1;  // row t foretells token t + 1; the last foretells nothing
+    const at::Tensor scores =
+        TokenLogProbs(hidden.narrow(0, 0, rows), model_.head, batch.tokens.narrow(0, 1, rows)).cpu();
+    const float* score = scores.const_data_ptr<float>();
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      Print(lines_[i], {score, sequences_[i].size() - 1});
+      score += sequences_[i].size();  // past the row that would foretell the next sequence's first token
+    }
+    std::cout.flush();
+    progress_.Add(lines_.size(), static_cast<size_t>(waiting_));
+    lines_.clear();
+    sequences_.clear();
+    waiting_ = 0;
+  }
+
+ private:
+  static void Print(size_t line, std::span<const float> scores) {
+    for (const float score : scores) {
+      if (!std::isfinite(score)) {
+        throw Error(fmt::format("line {}", line), "a log-probability is not finite",
+                    "the model overflows on this input; try --dtype fp32");
+      }
+    }
+    std::cout << fmt::format("{{\"logprobs\":[{}]}}\n", fmt::join(scores, ","));
+  }
+
+  const Model& model_;
+  const int64_t batch_tokens_;
+  int64_t waiting_ = 0;
+  std::vector<size_t> lines_;
+  std::vector<std::vector<int32_t>> sequences_;
+  Progress progress_;
+};
+
+void Score(const Options& options) {
+  const at::ScalarType dtype = ParsePrecision(options.dtype, "--dtype");
+  const at::Device device = ParseDevice(options.device, "--device");
+  const Model model = LoadModel(options.model, dtype, device);
+  const at::NoGradGuard no_grad;
+  std::ios::sync_with_stdio(false);
+  Scorer scorer(model, options.batch_tokens);
+  std::string text;
+  for (size_t line = 1; std::getline(std::cin, text); ++line) {
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    std::vector<int32_t> tokens;
+    try {
+      tokens = ReadTokens(text, model.config, fmt::format("line {}", line));
+    } catch (const Error&) {
+      scorer.Flush();  // the lines before the bad one are answered
+      throw;
+    }
+    scorer.Add(line, std::move(tokens));
+    if (std::cin.rdbuf()->in_avail() <= 0) scorer.Flush();  // so that a program may converse through pipes
+  }
+  scorer.Flush();
+}
+
+}  // namespace
+
+void AddScoreCommand(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("score", "Log-probabilities of token sequences under a model");
+  const auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "A Hugging Face directory: config.json and safetensors")
+      ->required();
+  command->add_option("--dtype", options->dtype, "What to compute in: fp32 (default) or bf16");
+  command->add_option("--device", options->device, "Where: cpu (default), cuda or cuda:N");
+  command
+      ->add_option("--batch-tokens", options->batch_tokens,
+                   "Lines are computed together up to this many tokens (default 4096)")
+      ->check(CLI::PositiveNumber);
+  command->footer(
+      "Reads {\"tokens\": [...]} a line from standard input and writes {\"logprobs\": [...]} a line: the "
+      "natural\n"
+      "logarithm of the probability of each token given those before it, from the second token on. The\n"
+      "directory needs no tokenizer.\n\n"
+      "Example: echo '{\"tokens\":[1,2,3]}' | augur score models/smollm2-135m-instruct");
+  command->callback([options] { Score(*options); });
+}
+
+}  // namespace augur

@@ -1,0 +1,38 @@
+// What happens to queries and keys between projection and attention: an optional RMSNorm per head (Qwen3),
+// then rotation by position.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/element.h"
+
+namespace augur {
+
+// A projection's rows are [heads + 2 * kv_heads, head_dim]: queries, keys, values. Rotated rows are
+// [heads + kv_heads, head_dim]: queries, keys. T is float or BFloat16; the arithmetic is float.
+template <typename T>
+struct RotaryInput {
+  int64_t tokens;
+  int heads;
+  int kv_heads;
+  int head_dim;              // even; element i of the first half pairs with element i of the second
+  const T* qkv;              // [tokens, heads + 2 * kv_heads, head_dim]
+  const T* q_norm;           // [head_dim], or null for a family without query and key norms
+  const T* k_norm;           // [head_dim], null together with q_norm
+  float eps;                 // of the norms
+  const int32_t* positions;  // [tokens]
+  const float* cos;          // [positions, head_dim / 2]
+  const float* sin;          // [positions, head_dim / 2]
+};
+
+// rotated [tokens, heads + kv_heads, head_dim].
+template <typename T>
+void RotaryForwardCpu(const RotaryInput<T>& in, T* rotated);
+
+// On entry grad [tokens, heads + 2 * kv_heads, head_dim] holds the gradients of the rotated queries and keys
+// and of the values; on return that of in.qkv. grad_norms [2, head_dim] receives those of q_norm and k_norm
+// where they exist.
+template <typename T>
+void RotaryBackwardCpu(const RotaryInput<T>& in, T* grad, float* grad_norms);
+
+}  // namespace augur

@@ -1,0 +1,70 @@
+// What config.json of a Hugging Face model directory says, checked.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace augur {
+
+// Rotation frequencies. Read from `rope_parameters`, or from `rope_theta` and `rope_scaling` of older files.
+struct RopeConfig {
+  double theta = 10000.0;
+  // Llama 3's scaling: long wavelengths are stretched by `factor`, short ones kept, those between
+  // interpolated.
+  bool llama3 = false;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double original_max_positions = 8192.0;
+};
+
+// Mixture of experts (qwen3_moe).
+struct MoeConfig {
+  int64_t experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t intermediate_size = 0;
+  bool norm_topk_prob = false;
+  double aux_loss_coef = 0.001;
+};
+
+// A decoder of one of the families llama, qwen2, qwen3, qwen3_moe. Dropout rates are not read: Augur computes
+// without dropout.
+struct ModelConfig {
+  std::string model_type;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;
+  double rms_norm_eps = 1e-6;
+  bool tied_head = false;
+  bool qkv_bias = false;
+  bool out_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;
+  int64_t pad_token = -1;  // its embedding receives no gradient, as in transformers; -1 for none
+  RopeConfig rope;
+  MoeConfig moe;
+  std::vector<bool> sparse;  // [layers]: whether the layer's MLP is a mixture of experts
+  Json source;               // the file as read; what is not understood here is kept when a model is saved
+
+  int64_t q_width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+// Throws Error naming `where` and the key: absent or of the wrong type, out of range, or asking for what
+// Augur does not support (another model_type, rope type or activation, sliding windows, quantised weights).
+ModelConfig ParseModelConfig(const Json& json, std::string_view where);
+
+// config.json of the directory.
+ModelConfig ReadModelConfig(const std::filesystem::path& directory);
+
+}  // namespace augur

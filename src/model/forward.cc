@@ -1,0 +1,70 @@
+#include "model/forward.h"
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/layer.h"
+#include "model/rope.h"
+#include "ops/rms_norm.h"
+#include "ops/typed_data.h"
+
+namespace augur {
+
+PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::Device device) {
+  int64_t total = 0;
+  PackedBatch batch;
+  for (const std::vector<int32_t>& sequence : sequences) {
+    total += static_cast<int64_t>(sequence.size());
+    batch.max_length = std::max(batch.max_length, static_cast<int64_t>(sequence.size()));
+  }
+  const int64_t count = static_cast<int64_t>(sequences.size());
+  const at::Tensor tokens = at::empty({total}, at::kLong), bounds = at::empty({count + 1}, at::kInt);
+  const at::Tensor positions = at::empty({total}, at::kInt);
+  auto* token = Data<int64_t>(tokens);
+  auto* bound = Data<int32_t>(bounds);
+  auto* position = Data<int32_t>(positions);
+  *bound = 0;
+  for (const std::vector<int32_t>& sequence : sequences) {
+    for (size_t i = 0; i < sequence.size(); ++i) {
+      *token++ = sequence[i];
+      *position++ = static_cast<int32_t>(i);
+    }
+    bound[1] = bound[0] + static_cast<int32_t>(sequence.size());
+    ++bound;
+  }
+  batch.tokens = tokens.to(device);
+  batch.cu_seqlens = bounds.to(device);
+  batch.positions = positions.to(device);
+  return batch;
+}
+
+ForwardOutput Forward(const Model& model, const PackedBatch& batch, const ForwardOptions& options) {
+  const ModelConfig& config = model.config;
+  const RotationTable table = MakeRotationTable(model.inverse_frequencies, batch.max_length);
+  const SequenceLayout layout{batch.cu_seqlens, batch.positions, batch.max_length, table.cos, table.sin};
+  const auto sparse_layers = std::ranges::count(config.sparse, true);
+  if (options.replay != nullptr && static_cast<int64_t>(options.replay->size()) != sparse_layers) {
+    throw Error("routing replay",
+                fmt::format("has {} layers, the model {} sparse ones", options.replay->size(), sparse_layers),
+                "replay what the same model recorded");
+  }
+  ForwardOutput out;
+  at::Tensor hidden = at::embedding(model.embedding, batch.tokens, config.pad_token);
+  const auto forward = options.checkpoint_layers ? CheckpointedLayerForward : LayerForward;
+  for (const LayerWeights& layer : model.layers) {
+    const bool replays = options.replay != nullptr && layer.router.defined();
+    const at::Tensor replay = replays ? (*options.replay)[out.routing.size()] : at::Tensor();
+    const LayerOutput result = forward(config, layer, layout, hidden, replay);
+    hidden = result.hidden;
+    if (!layer.router.defined()) continue;
+    out.router_logits.push_back(result.router_logits);
+    out.routing.push_back(result.experts);
+  }
+  out.hidden = RmsNorm(hidden, model.norm, config.rms_norm_eps);
+  return out;
+}
+
+}  // namespace augur

@@ -1,0 +1,46 @@
+// The forward pass for training and scoring, over packed sequences.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/model.h"
+#include "ops/attention.h"
+
+namespace augur {
+
+// Sequences of unequal length one after the other, without padding.
+struct PackedBatch {
+  at::Tensor tokens;      // [N] int64
+  at::Tensor cu_seqlens;  // [sequences + 1] int32, from 0 to N
+  at::Tensor positions;   // [N] int32, within the sequence
+  int64_t max_length = 0;
+};
+
+// No sequence may be empty. The tensors are made on `device`.
+PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::Device device);
+
+// The experts each token went through, by sparse layer: [N, experts_per_token] int64.
+using Routing = std::vector<at::Tensor>;
+
+struct ForwardOptions {
+  // Keep only each layer's input for the backward and compute the layer again there: less memory, a third
+  // more time. The results are the same. The Model must stay where it is until the backward has run.
+  bool checkpoint_layers = false;
+  // Send tokens through these experts instead of those the router would choose; one entry per sparse layer.
+  const Routing* replay = nullptr;
+};
+
+struct ForwardOutput {
+  at::Tensor hidden;  // [N, hidden], after the final norm; the head is applied by the caller
+  std::vector<at::Tensor> router_logits;  // by sparse layer: [N, experts], with gradient
+  Routing routing;                        // the experts used
+};
+
+// Gradients flow to every parameter that requires them. Tokens must lie within the vocabulary.
+ForwardOutput Forward(const Model& model, const PackedBatch& batch, const ForwardOptions& options = {});
+
+}  // namespace augur

@@ -1,0 +1,23 @@
+// Weights from a Hugging Face directory.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "model/model.h"
+
+namespace augur {
+
+// "fp32" or "bf16"; anything else is an Error at `where`.
+at::ScalarType ParsePrecision(std::string_view name, std::string_view where);
+// "cpu", "cuda" or "cuda:N"; an Error where this machine or build has no such device.
+at::Device ParseDevice(std::string_view name, std::string_view where);
+
+// Reads config.json and the safetensors file or shards. The bytes go from the memory map straight to their
+// place, converted on the way from bfloat16, float16 or float32; no second copy of the weights is held.
+// Throws Error naming the directory and the tensor: missing, unexpected, of another shape than the
+// configuration says, of another kind than floating point, NaN or infinite, or a tied head that differs from
+// the embedding.
+Model LoadModel(const std::filesystem::path& directory, at::ScalarType dtype, at::Device device);
+
+}  // namespace augur

@@ -1,0 +1,28 @@
+// A mixture of experts: each token goes through the few experts its router scores highest.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "model/model.h"
+
+namespace augur {
+
+struct MoeOutput {
+  at::Tensor hidden;         // [tokens, hidden]
+  at::Tensor router_logits;  // [tokens, experts]
+  at::Tensor experts;        // [tokens, experts_per_token] int64: those that computed each token
+};
+
+// x [tokens, hidden]. Routes as transformers' Qwen3MoeSparseMoeBlock does: softmax in float32, the top
+// experts_per_token, their probabilities normalised to sum 1 with norm_topk_prob. Only chosen experts
+// compute. With `replay` [tokens, experts_per_token] those experts are used, weighted by today's router.
+MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
+                     const at::Tensor& replay);
+
+// transformers' load_balancing_loss_func over the logits of all sparse layers: experts × Σ_e (share of tokens
+// routed to e) × (mean probability of e), 1 × experts_per_token when balanced. A scalar with gradient.
+at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits);
+
+}  // namespace augur

@@ -1,0 +1,121 @@
+#include "model/save.h"
+
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "formats/safetensors.h"
+
+namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+DType StoredType(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
+}
+
+int64_t Bytes(const StoredTensor& tensor) {
+  int64_t count = static_cast<int64_t>(DTypeSize(StoredType(tensor.parameter)));
+  for (const int64_t extent : tensor.Shape()) count *= extent;
+  return count;
+}
+
+TensorSource MakeSource(const StoredTensor& tensor) {
+  auto write = [tensor](const ByteSink& sink) {
+    const at::Tensor host = tensor.Part(tensor.parameter.detach()).contiguous().cpu();
+    sink({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
+  };
+  return {tensor.name, StoredType(tensor.parameter), tensor.Shape(), write};
+}
+
+// Tensors in order, a new shard before the one that would pass the limit.
+std::vector<std::vector<StoredTensor>> SplitIntoShards(const std::vector<StoredTensor>& tensors,
+                                                       int64_t limit) {
+  std::vector<std::vector<StoredTensor>> shards(1);
+  int64_t size = 0;
+  for (const StoredTensor& tensor : tensors) {
+    if (size + Bytes(tensor) > limit && !shards.back().empty()) {
+      shards.emplace_back();
+      size = 0;
+    }
+    size += Bytes(tensor);
+    shards.back().push_back(tensor);
+  }
+  return shards;
+}
+
+void WriteShard(const fs::path& path, const std::vector<StoredTensor>& shard) {
+  std::vector<TensorSource> sources;
+  for (const StoredTensor& tensor : shard) sources.push_back(MakeSource(tensor));
+  WriteSafetensors(path, std::move(sources), {{"format", "pt"}});
+}
+
+// Writes the weights and returns the names of the files.
+std::set<std::string> WriteWeights(const std::vector<StoredTensor>& tensors, const fs::path& directory,
+                                   int64_t shard_bytes) {
+  const auto shards = SplitIntoShards(tensors, shard_bytes);
+  if (shards.size() == 1) {
+    WriteShard(directory / kSingleFile, shards.front());
+    return {kSingleFile};
+  }
+  std::set<std::string> files = {kIndexFile};
+  Json map = Json::object();
+  int64_t total = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    WriteShard(directory / name, shards[i]);
+    files.insert(name);
+    for (const StoredTensor& tensor : shards[i]) {
+      map[tensor.name] = name;
+      total += Bytes(tensor);
+    }
+  }
+  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  WriteFileAtomically(directory / kIndexFile, index.dump(2) + "\n");
+  return files;
+}
+
+void RemoveOtherWeights(const fs::path& directory, const std::set<std::string>& keep) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    const bool weights = name == kSingleFile || name == kIndexFile ||
+                         (name.starts_with("model-") && name.ends_with(".safetensors"));
+    if (weights && !keep.contains(name)) fs::remove(entry.path());
+  }
+}
+
+Json SavedConfig(const Model& model) {
+  Json config = model.config.source;
+  const std::string dtype = StoredType(model.embedding) == DType::kBF16 ? "bfloat16" : "float32";
+  config.erase("torch_dtype");  // the older name of the same key
+  config["dtype"] = dtype;
+  return config;
+}
+
+}  // namespace
+
+void SaveModel(const Model& model, const fs::path& directory, int64_t shard_bytes) {
+  std::error_code fault;
+  fs::create_directories(directory, fault);
+  if (fault) throw Error(directory.string(), "cannot make the directory: " + fault.message(), "");
+  const std::set<std::string> files = WriteWeights(StoredTensors(model), directory, shard_bytes);
+  RemoveOtherWeights(directory, files);
+  WriteFileAtomically(directory / "config.json", SavedConfig(model).dump(2) + "\n");
+}
+
+void CopyTokenizerFiles(const fs::path& from, const fs::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
+                           "chat_template.jinja", "chat_template.json", "generation_config.json"}) {
+    const fs::path file = from / name;
+    if (fs::is_regular_file(file) && !fs::equivalent(from, to))
+      WriteFileAtomically(to / name, ReadFile(file));
+  }
+}
+
+}  // namespace augur

@@ -1,0 +1,35 @@
+// From torch tensors to the typed pointers that kernels take.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "kernels/element.h"
+
+namespace augur {
+
+// The tensor's data; T must be the element type its dtype stands for.
+template <typename T>
+T* Data(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+template <typename T>
+const T* ConstData(const at::Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+// Calls f with a value of the kernels' element type for a float32 or bfloat16 tensor.
+template <typename F>
+void WithElementType(const at::Tensor& tensor, F f) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return f(float{});
+    case at::kBFloat16:
+      return f(BFloat16{});
+    default:
+      throw Error("", fmt::format("no kernel for tensors of {}", c10::toString(tensor.scalar_type())),
+                  "use float32 or bfloat16");
+  }
+}
+
+}  // namespace augur
