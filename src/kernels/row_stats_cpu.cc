@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/error.h"
+#include "kernels/element_cpu.h"
 #include "kernels/row_stats.h"
 #include "kernels/row_stats_math.h"
 #include "kernels/vector_math.h"
@@ -12,13 +12,6 @@ namespace augur {
 namespace {
 
 constexpr int64_t kBlock = 512;  // short enough that float sums within it lose nothing that matters
-
-float Widen(BFloat16 x) { return x; }
-float Widen(float x) { return x; }
-double Widen(double x) { return x; }
-void Store(float value, BFloat16* out) { *out = BFloat16::From(value); }
-void Store(float value, float* out) { *out = value; }
-void Store(double value, double* out) { *out = value; }
 
 float Exp(float x) { return VectorExp(x); }
 double Exp(double x) { return std::exp(x); }  // double logits are for tests: take the exact one
@@ -52,7 +45,13 @@ void AddSegment(const E* logits, int64_t begin, int64_t end, const LogitScale<T>
   T z[kBlock];
   for (int64_t start = begin; start < end; start += kBlock) {
     const int64_t n = std::min(kBlock, end - start);
-    for (int64_t i = 0; i < n; ++i) z[i] = scale(static_cast<T>(Widen(logits[start + i])));
+    if (scale.softcap > 0) {
+      for (int64_t i = 0; i < n; ++i) z[i] = scale(static_cast<T>(Widen(logits[start + i])));
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        z[i] = static_cast<T>(Widen(logits[start + i])) * scale.inverse_temperature;
+      }
+    }
     AddBlock(z, n, sums);
   }
 }
@@ -100,8 +99,9 @@ bool IsZeroRow(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
 }
 
 template <typename T, typename E>
-void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
-  E* gradient = static_cast<E*>(parts.gradient) + r * rows.width;
+void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t target) {
+  const int64_t r = parts.source ? parts.source[target] : target;
+  E* gradient = static_cast<E*>(parts.gradient) + target * rows.width;
   if (IsZeroRow(rows, parts, r)) {
     std::memset(static_cast<void*>(gradient), 0, rows.width * sizeof(E));
     return;
@@ -113,19 +113,19 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t r
   const T entropy_weight = parts.entropy_weight ? parts.entropy_weight[r] : T(0);
   const T constant = parts.dense[r] + (entropy_weight != 0 ? entropy_weight * parts.entropy[r] : T(0));
   const int32_t* support = rows.support + r * rows.columns;
-  const T* sparse = parts.sparse + r * rows.columns;
 
+  const auto gradient_at = [&](T log_pi, T sparse) {
+    const T pi = Exp(log_pi);
+    const T dense = pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
+    return upstream * scale.Slope(log_pi + log_sum_exp) * (dense + sparse);
+  };
   // The support is computed first: the gradient may overwrite the logits.
   std::vector<T> at_support(rows.columns);
-  const auto dense_at = [&](T logit) {
-    const T log_pi = scale(logit) - log_sum_exp;
-    const T pi = Exp(log_pi);
-    return pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
-  };
   for (int c = 0; c < rows.columns; ++c) {
     if (support[c] < 0) continue;
-    const T logit = static_cast<T>(Widen(logits[support[c]]));
-    at_support[c] = upstream * scale.Slope(logit) * (dense_at(logit) + sparse[c]);
+    const T log_pi = parts.support_logprobs ? parts.support_logprobs[r * rows.columns + c]
+                                            : scale(static_cast<T>(Widen(logits[support[c]]))) - log_sum_exp;
+    at_support[c] = gradient_at(log_pi, parts.sparse[r * rows.columns + c]);
   }
   if (entropy_weight == 0 && rows.softcap == 0) {
     const T factor = upstream * scale.inverse_temperature * constant;
@@ -135,26 +135,13 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t r
     }
   } else {
     for (int64_t j = 0; j < rows.vocab; ++j) {
-      const T logit = static_cast<T>(Widen(logits[j]));
-      Store(upstream * scale.Slope(logit) * dense_at(logit), &gradient[j]);
+      Store(gradient_at(scale(static_cast<T>(Widen(logits[j]))) - log_sum_exp, T(0)), &gradient[j]);
     }
   }
   for (int c = 0; c < rows.columns; ++c) {
     if (support[c] >= 0) Store(at_support[c], &gradient[support[c]]);
   }
   for (int64_t j = rows.vocab; j < rows.width; ++j) Store(T(0), &gradient[j]);
-}
-
-// Calls f with a value of the element type; half logits are widened before they come here.
-template <typename T, typename F>
-void WithElement(ElementType type, F f) {
-  if constexpr (std::is_same_v<T, double>) {
-    if (type == ElementType::kDouble) return f(double());
-  } else {
-    if (type == ElementType::kFloat) return f(float());
-    if (type == ElementType::kBFloat16) return f(BFloat16());
-  }
-  throw Error("logits", "this element type has no CPU kernel", "convert them to float32 first");
 }
 
 }  // namespace
