@@ -4,7 +4,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from augur.loss import PolicyLoss
-from augur.masks import Decision, MaskRule, as_rule
+from augur.masks import Decision, MaskRule, check_same_device, rule_text
 
 _ACCUMULATE = ("float32", "parameter")
 
@@ -55,6 +55,16 @@ def linear_policy_loss(
         raise ValueError(f"chunk: is {chunk}; pass a number of tokens, or leave it out for the default")
     if (group is None) != (vocab_start is None):
         raise ValueError("vocab_start: goes with group; pass both for a head spread over ranks, or neither")
+    check_same_device(
+        hidden=hidden,
+        head_weight=head_weight,
+        bias=bias,
+        support_ids=support_ids,
+        support_logprobs=support_logprobs,
+        advantages=advantages,
+        weights=weights,
+        reference_logprobs=reference_logprobs,
+    )
     group_name = group.group_name if isinstance(group, ProcessGroup) else group
     with torch.set_grad_enabled(torch.is_grad_enabled() and not decide_only):
         out = torch.ops.augur.linear_policy_loss(
@@ -66,7 +76,7 @@ def linear_policy_loss(
             advantages,
             weights,
             reference_logprobs,
-            as_rule(rule).text,
+            rule_text(rule),
             temperature,
             vocab_size or 0,
             softcap,

@@ -127,16 +127,20 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t t
                                             : scale(static_cast<T>(Widen(logits[support[c]]))) - log_sum_exp;
     at_support[c] = gradient_at(log_pi, parts.sparse[r * rows.columns + c]);
   }
-  if (entropy_weight == 0 && rows.softcap == 0) {
-    const T factor = upstream * scale.inverse_temperature * constant;
-    for (int64_t j = 0; j < rows.vocab; ++j) {
-      const T logit = static_cast<T>(Widen(logits[j]));
-      Store(factor * Exp(logit * scale.inverse_temperature - log_sum_exp), &gradient[j]);
+  const bool plain = entropy_weight == 0 && rows.softcap == 0;
+  const T factor = upstream * scale.inverse_temperature * constant;
+  T block[kBlock];  // in between, so that the loops need not fear that logits and gradient overlap
+  for (int64_t start = 0; start < rows.vocab; start += kBlock) {
+    const int64_t n = std::min(kBlock, rows.vocab - start);
+    for (int64_t i = 0; i < n; ++i) block[i] = static_cast<T>(Widen(logits[start + i]));
+    if (plain) {
+      for (int64_t i = 0; i < n; ++i) {
+        block[i] = factor * Exp(block[i] * scale.inverse_temperature - log_sum_exp);
+      }
+    } else {
+      for (int64_t i = 0; i < n; ++i) block[i] = gradient_at(scale(block[i]) - log_sum_exp, T(0));
     }
-  } else {
-    for (int64_t j = 0; j < rows.vocab; ++j) {
-      Store(gradient_at(scale(static_cast<T>(Widen(logits[j]))) - log_sum_exp, T(0)), &gradient[j]);
-    }
+    for (int64_t i = 0; i < n; ++i) Store(block[i], &gradient[start + i]);
   }
   for (int c = 0; c < rows.columns; ++c) {
     if (support[c] >= 0) Store(at_support[c], &gradient[support[c]]);
