@@ -180,7 +180,7 @@ class HeadPass {
 
   void AddGradients(const LogitView& view, int64_t begin, const TokenPass& chunk, HeadGradients* gradients) {
     const at::Tensor live = LiveRows(chunk);
-    if (live.size(0) == 0) return;
+    if (live.size(0) == 0 || shard_.count == 0) return;
     GradientTarget target;
     target.gradient = view.logits.narrow(0, 0, live.size(0));
     target.scale = scale_;

@@ -17,6 +17,10 @@ const std::string kLossOutputs =
 
 }  // namespace
 
+// Named on the link line, so that this file is never left out of a program.
+extern "C" const int augur_operator_schemas;
+const int augur_operator_schemas = 1;
+
 TORCH_LIBRARY(augur, m) {
   const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
   m.def(
