@@ -81,9 +81,7 @@ def test_every_option_equals_policy_loss(kind, softcap, device):
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
 @pytest.mark.parametrize("accumulate", ["float32", "parameter"])
 def test_sixteen_bits_stay_within_their_rounding(dtype, rtol, accumulate, device):
-    hidden, weight, bias, recorded = make_head_batch(
-        tokens=96, width=64, vocab=1000, k=20, seed=3, dtype=dtype, peak=2
-    )
+    hidden, weight, bias, recorded = make_head_batch(tokens=96, width=64, vocab=1000, k=20, seed=3, dtype=dtype, peak=2)
     for rule in RULES:
         truth = full(rule, hidden, weight, bias, recorded)
         ours = head(rule, hidden, weight, bias, recorded, device, chunk=32, accumulate=accumulate)
