@@ -130,24 +130,16 @@ def peers(
     return found
 
 
-def process_kib(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
-
-
 def peak_mib(device: str, call: Callable[[], None]) -> float:
-    """Most memory beyond what was in use before; on the CPU the growth of the process's highest mark."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        torch.cuda.synchronize()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
-    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-    before = process_kib("VmRSS")
+    """Most GPU memory beyond what was in use before. On the CPU `augur bench head` counts it."""
+    if not device.startswith("cuda"):
+        return float("nan")
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
     call()
-    return (process_kib("VmHWM") - before) / 2**10
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def seconds(device: str, call: Callable[[], None]) -> float:

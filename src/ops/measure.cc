@@ -1,13 +1,13 @@
 #include "ops/measure.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <malloc.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <fstream>
-#include <string>
+#include <memory>
 
 namespace augur {
 namespace {
@@ -17,34 +17,27 @@ void Synchronize(c10::Device device) {
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(std::max<int>(device.index(), 0));
 }
 
-// A field of /proc/self/status in bytes, e.g. VmHWM.
-int64_t ProcessMemory(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    int64_t kilobytes = 0;
-    if (word == field + ":" && status >> kilobytes) return kilobytes * 1024;
+// Hears of every tensor that is allocated or freed, on any thread that works for this one.
+class PeakCounter : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    const int64_t now = current_.fetch_add(bytes) + bytes;
+    int64_t peak = peak_.load();
+    while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
+    }
   }
-  return 0;
-}
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t peak() const { return peak_; }
 
-int64_t PeakOnCpu(const std::function<void()>& call) {
-  malloc_trim(0);  // what earlier calls freed shall not serve this one unseen
-  std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM
-  const int64_t before = ProcessMemory("VmRSS");
-  call();
-  return ProcessMemory("VmHWM") - before;
-}
+ private:
+  std::atomic<int64_t> current_ = 0, peak_ = 0;
+};
 
-int64_t PeakOnDevice(c10::Device device, const std::function<void()>& call) {
-  constexpr auto kAggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto index = static_cast<c10::DeviceIndex>(std::max<int>(device.index(), 0));
-  c10::DeviceAllocator* allocator = at::getDeviceAllocator(device.type());
-  allocator->resetPeakStats(index);
-  const int64_t before = allocator->getDeviceStats(index).allocated_bytes[kAggregate].current;
+int64_t PeakOf(const std::function<void()>& call) {
+  const auto counter = std::make_shared<PeakCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   call();
-  Synchronize(device);
-  return allocator->getDeviceStats(index).allocated_bytes[kAggregate].peak - before;
+  return counter->peak();
 }
 
 double SecondsOf(c10::Device device, const std::function<void()>& call) {
@@ -62,8 +55,7 @@ std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
   std::vector<Measured> measured(contestants.size());
   std::vector<std::vector<double>> seconds(contestants.size());
   for (size_t i = 0; i < contestants.size(); ++i) {
-    measured[i].peak_bytes =
-        device.is_cpu() ? PeakOnCpu(contestants[i]) : PeakOnDevice(device, contestants[i]);
+    measured[i].peak_bytes = PeakOf(contestants[i]);
   }
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < contestants.size(); ++i) {

@@ -12,11 +12,10 @@ namespace augur {
 
 struct Measured {
   double seconds = 0;      // median over the rounds, from call to finished work
-  int64_t peak_bytes = 0;  // most memory in use at once beyond what was in use before the call
+  int64_t peak_bytes = 0;  // most tensor memory in use at once, beyond what was in use before
 };
 
-// Calls each contestant once to warm up and measure its memory, then `rounds` times in turns. On the CPU the
-// peak is that of the process's resident memory, so contestants should free what they allocate.
+// Calls each contestant once to warm up and measure its memory, then `rounds` times in turns.
 std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
                                      const std::vector<std::function<void()>>& contestants);
 
