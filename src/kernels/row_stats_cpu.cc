@@ -16,26 +16,80 @@ constexpr int64_t kBlock = 512;  // short enough that float sums within it lose 
 float Exp(float x) { return VectorExp(x); }
 double Exp(double x) { return std::exp(x); }  // double logits are for tests: take the exact one
 
+Floats LoadFloats(const float* from) {
+  Floats all;
+  std::memcpy(&all, from, sizeof(all));
+  return all;
+}
+
+void StoreFloats(Floats all, float* to) { std::memcpy(to, &all, sizeof(all)); }
+
+// The sums of a block relative to its own or an earlier maximum.
 template <typename T>
-void AddBlock(const T* z, int64_t n, SoftmaxSums<double>* sums) {
-  T top = z[0];
-#pragma omp simd reduction(max : top)
-  for (int64_t i = 0; i < n; ++i) top = z[i] > top ? z[i] : top;
-  if (!(top > -std::numeric_limits<T>::infinity()) && top == top) return;  // nothing but -inf
-  if (top > sums->max) sums->Rebase(top);
-  const T max = static_cast<T>(sums->max);
+struct BlockSums {
   T sum = 0, square = 0, weighted = 0;
-#pragma omp simd reduction(+ : sum, square, weighted)
+};
+
+double Largest(const double* z, int64_t n) { return *std::max_element(z, z + n); }
+
+float Largest(const float* z, int64_t n) {
+  Floats top = LoadFloats(z);
+  for (int64_t i = kFloats; i < n; i += kFloats) {
+    const Floats next = LoadFloats(z + i);
+    top = next > top ? next : top;
+  }
+  return std::max(std::max(top[0], top[1]), std::max(top[2], top[3]));
+}
+
+// e is 0 far below the maximum; the bound keeps 0 * -inf out of the weighted sum.
+constexpr float kFarBelow = -200;
+
+BlockSums<double> SumBlock(const double* z, int64_t n, double max) {
+  BlockSums<double> sums;
   for (int64_t i = 0; i < n; ++i) {
-    const T d = z[i] - max;
-    const T e = Exp(d);
+    const double d = z[i] - max, e = std::exp(d);
+    sums.sum += e;
+    sums.square += e * e;
+    sums.weighted += e * (d < kFarBelow ? kFarBelow : d);
+  }
+  return sums;
+}
+
+BlockSums<float> SumBlock(const float* z, int64_t n, float max) {
+  Floats sum{}, square{}, weighted{};
+  for (int64_t i = 0; i < n; i += kFloats) {
+    const Floats d = LoadFloats(z + i) - max;
+    const Floats e = VectorExp(d);
     sum += e;
     square += e * e;
-    weighted += e * (d < -200 ? T(-200) : d);  // e is 0 there; keeps 0 * -inf out of the sum
+    weighted += e * AtLeast(d, kFarBelow);
   }
-  sums->sum += sum;
-  sums->square += square;
-  sums->weighted += weighted;
+  return {SumOf(sum), SumOf(square), SumOf(weighted)};
+}
+
+// z has room behind n for a whole vector.
+template <typename T>
+void AddBlock(T* z, int64_t n, SoftmaxSums<double>* sums) {
+  for (int64_t i = n; i % kFloats != 0; ++i) z[i] = -std::numeric_limits<T>::infinity();
+  const T top = Largest(z, n);
+  if (!(top > -std::numeric_limits<T>::infinity()) && top == top) return;  // nothing but -inf
+  if (top > sums->max) sums->Rebase(top);
+  const BlockSums<T> block = SumBlock(z, n, static_cast<T>(sums->max));
+  sums->sum += block.sum;
+  sums->square += block.square;
+  sums->weighted += block.weighted;
+}
+
+// The gradient of plain logits, in place: factor * e^(logit * inverse_temperature - log_sum_exp).
+void DenseGradient(double* block, int64_t n, double inverse_temperature, double log_sum_exp, double factor) {
+  for (int64_t i = 0; i < n; ++i) block[i] = factor * std::exp(block[i] * inverse_temperature - log_sum_exp);
+}
+
+void DenseGradient(float* block, int64_t n, float inverse_temperature, float log_sum_exp, float factor) {
+  for (int64_t i = 0; i < n; i += kFloats) {
+    const Floats log_pi = LoadFloats(block + i) * inverse_temperature - log_sum_exp;
+    StoreFloats(factor * VectorExp(log_pi), block + i);
+  }
 }
 
 // Adds logits[begin, end) to the sums.
@@ -129,14 +183,12 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t t
   }
   const bool plain = entropy_weight == 0 && rows.softcap == 0;
   const T factor = upstream * scale.inverse_temperature * constant;
-  T block[kBlock];  // in between, so that the loops need not fear that logits and gradient overlap
+  T block[kBlock] = {};  // in between, so that the loops need not fear that logits and gradient overlap
   for (int64_t start = 0; start < rows.vocab; start += kBlock) {
     const int64_t n = std::min(kBlock, rows.vocab - start);
     for (int64_t i = 0; i < n; ++i) block[i] = static_cast<T>(Widen(logits[start + i]));
     if (plain) {
-      for (int64_t i = 0; i < n; ++i) {
-        block[i] = factor * Exp(block[i] * scale.inverse_temperature - log_sum_exp);
-      }
+      DenseGradient(block, n, scale.inverse_temperature, log_sum_exp, factor);
     } else {
       for (int64_t i = 0; i < n; ++i) block[i] = gradient_at(scale(block[i]) - log_sum_exp, T(0));
     }
