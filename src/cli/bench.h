@@ -6,5 +6,6 @@
 namespace augur {
 
 void AddBenchDecide(CLI::App& bench);
+void AddBenchHead(CLI::App& bench);
 
 }  // namespace augur

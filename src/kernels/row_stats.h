@@ -46,15 +46,21 @@ void RowStatsCuda(const LogitRows& rows, const RowStats<T>& stats, void* stream)
 //   dense[row] * pi_j + entropy_weight[row] * pi_j * (log pi_j + entropy[row]) for every j,
 //   plus sparse[row, c] at the support.
 // A row whose dense, entropy_weight and sparse are all zero is written as zeros without being read.
+//
+// With `source`, gradient row r is that of row source[r] and LogitRows::rows counts the gradient's rows only:
+// rows without a gradient are left out. Overwriting the logits then needs every row r that is not its own
+// source to be nobody's source, which is what LiveRows gives.
 template <typename T>
 struct RowGradient {
-  const T* log_sum_exp = nullptr;     // [rows]
-  const T* entropy = nullptr;         // [rows], read where entropy_weight is given
-  const T* dense = nullptr;           // [rows]
-  const T* entropy_weight = nullptr;  // [rows] or null
-  const T* sparse = nullptr;          // [rows, columns]
-  const T* scale = nullptr;           // one value on the same device that multiplies everything; null is 1
-  void* gradient = nullptr;           // [rows, width] of the logits' type; may be the logits themselves
+  const T* log_sum_exp = nullptr;       // [rows]
+  const T* entropy = nullptr;           // [rows], read where entropy_weight is given
+  const T* dense = nullptr;             // [rows]
+  const T* entropy_weight = nullptr;    // [rows] or null
+  const T* sparse = nullptr;            // [rows, columns]
+  const T* support_logprobs = nullptr;  // [rows, columns] log pi of the support; null reads the rows
+  const T* scale = nullptr;             // one value on the same device that multiplies everything; null is 1
+  const int32_t* source = nullptr;      // [rows] or null
+  void* gradient = nullptr;             // [rows, width] of the logits' type; may be the logits themselves
 };
 
 template <typename T>

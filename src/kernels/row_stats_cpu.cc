@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/error.h"
+#include "kernels/element_cpu.h"
 #include "kernels/row_stats.h"
 #include "kernels/row_stats_math.h"
 #include "kernels/vector_math.h"
@@ -13,36 +13,83 @@ namespace {
 
 constexpr int64_t kBlock = 512;  // short enough that float sums within it lose nothing that matters
 
-float Widen(BFloat16 x) { return x; }
-float Widen(float x) { return x; }
-double Widen(double x) { return x; }
-void Store(float value, BFloat16* out) { *out = BFloat16::From(value); }
-void Store(float value, float* out) { *out = value; }
-void Store(double value, double* out) { *out = value; }
-
 float Exp(float x) { return VectorExp(x); }
 double Exp(double x) { return std::exp(x); }  // double logits are for tests: take the exact one
 
+Floats LoadFloats(const float* from) {
+  Floats all;
+  std::memcpy(&all, from, sizeof(all));
+  return all;
+}
+
+void StoreFloats(Floats all, float* to) { std::memcpy(to, &all, sizeof(all)); }
+
+// The sums of a block relative to its own or an earlier maximum.
 template <typename T>
-void AddBlock(const T* z, int64_t n, SoftmaxSums<double>* sums) {
-  T top = z[0];
-#pragma omp simd reduction(max : top)
-  for (int64_t i = 0; i < n; ++i) top = z[i] > top ? z[i] : top;
-  if (!(top > -std::numeric_limits<T>::infinity()) && top == top) return;  // nothing but -inf
-  if (top > sums->max) sums->Rebase(top);
-  const T max = static_cast<T>(sums->max);
+struct BlockSums {
   T sum = 0, square = 0, weighted = 0;
-#pragma omp simd reduction(+ : sum, square, weighted)
+};
+
+double Largest(const double* z, int64_t n) { return *std::max_element(z, z + n); }
+
+float Largest(const float* z, int64_t n) {
+  Floats top = LoadFloats(z);
+  for (int64_t i = kFloats; i < n; i += kFloats) {
+    const Floats next = LoadFloats(z + i);
+    top = next > top ? next : top;
+  }
+  return std::max(std::max(top[0], top[1]), std::max(top[2], top[3]));
+}
+
+// e is 0 far below the maximum; the bound keeps 0 * -inf out of the weighted sum.
+constexpr float kFarBelow = -200;
+
+BlockSums<double> SumBlock(const double* z, int64_t n, double max) {
+  BlockSums<double> sums;
   for (int64_t i = 0; i < n; ++i) {
-    const T d = z[i] - max;
-    const T e = Exp(d);
+    const double d = z[i] - max, e = std::exp(d);
+    sums.sum += e;
+    sums.square += e * e;
+    sums.weighted += e * (d < kFarBelow ? kFarBelow : d);
+  }
+  return sums;
+}
+
+BlockSums<float> SumBlock(const float* z, int64_t n, float max) {
+  Floats sum{}, square{}, weighted{};
+  for (int64_t i = 0; i < n; i += kFloats) {
+    const Floats d = LoadFloats(z + i) - max;
+    const Floats e = VectorExp(d);
     sum += e;
     square += e * e;
-    weighted += e * (d < -200 ? T(-200) : d);  // e is 0 there; keeps 0 * -inf out of the sum
+    weighted += e * AtLeast(d, kFarBelow);
   }
-  sums->sum += sum;
-  sums->square += square;
-  sums->weighted += weighted;
+  return {SumOf(sum), SumOf(square), SumOf(weighted)};
+}
+
+// z has room behind n for a whole vector.
+template <typename T>
+void AddBlock(T* z, int64_t n, SoftmaxSums<double>* sums) {
+  for (int64_t i = n; i % kFloats != 0; ++i) z[i] = -std::numeric_limits<T>::infinity();
+  const T top = Largest(z, n);
+  if (!(top > -std::numeric_limits<T>::infinity()) && top == top) return;  // nothing but -inf
+  if (top > sums->max) sums->Rebase(top);
+  const BlockSums<T> block = SumBlock(z, n, static_cast<T>(sums->max));
+  sums->sum += block.sum;
+  sums->square += block.square;
+  sums->weighted += block.weighted;
+}
+
+// The gradient of plain logits, in place: factor * e^(logit * inverse_temperature - log_sum_exp).
+void DenseGradient(double* block, int64_t n, double inverse_temperature, double log_sum_exp, double factor) {
+  for (int64_t i = 0; i < n; ++i) block[i] = factor * std::exp(block[i] * inverse_temperature - log_sum_exp);
+}
+
+void DenseGradient(float* block, int64_t n, float inverse_temperature, float log_sum_exp, float factor) {
+  for (int64_t i = 0; i < n; i += kFloats) {
+    const Floats log_pi = LoadFloats(block + i) * inverse_temperature - log_sum_exp;
+    StoreFloats(factor * VectorExp(log_pi), block + i);
+  }
 }
 
 // Adds logits[begin, end) to the sums.
@@ -52,7 +99,13 @@ void AddSegment(const E* logits, int64_t begin, int64_t end, const LogitScale<T>
   T z[kBlock];
   for (int64_t start = begin; start < end; start += kBlock) {
     const int64_t n = std::min(kBlock, end - start);
-    for (int64_t i = 0; i < n; ++i) z[i] = scale(static_cast<T>(Widen(logits[start + i])));
+    if (scale.softcap > 0) {
+      for (int64_t i = 0; i < n; ++i) z[i] = scale(static_cast<T>(Widen(logits[start + i])));
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        z[i] = static_cast<T>(Widen(logits[start + i])) * scale.inverse_temperature;
+      }
+    }
     AddBlock(z, n, sums);
   }
 }
@@ -100,8 +153,9 @@ bool IsZeroRow(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
 }
 
 template <typename T, typename E>
-void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
-  E* gradient = static_cast<E*>(parts.gradient) + r * rows.width;
+void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t target) {
+  const int64_t r = parts.source ? parts.source[target] : target;
+  E* gradient = static_cast<E*>(parts.gradient) + target * rows.width;
   if (IsZeroRow(rows, parts, r)) {
     std::memset(static_cast<void*>(gradient), 0, rows.width * sizeof(E));
     return;
@@ -113,48 +167,37 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t r
   const T entropy_weight = parts.entropy_weight ? parts.entropy_weight[r] : T(0);
   const T constant = parts.dense[r] + (entropy_weight != 0 ? entropy_weight * parts.entropy[r] : T(0));
   const int32_t* support = rows.support + r * rows.columns;
-  const T* sparse = parts.sparse + r * rows.columns;
 
+  const auto gradient_at = [&](T log_pi, T sparse) {
+    const T pi = Exp(log_pi);
+    const T dense = pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
+    return upstream * scale.Slope(log_pi + log_sum_exp) * (dense + sparse);
+  };
   // The support is computed first: the gradient may overwrite the logits.
   std::vector<T> at_support(rows.columns);
-  const auto dense_at = [&](T logit) {
-    const T log_pi = scale(logit) - log_sum_exp;
-    const T pi = Exp(log_pi);
-    return pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
-  };
   for (int c = 0; c < rows.columns; ++c) {
     if (support[c] < 0) continue;
-    const T logit = static_cast<T>(Widen(logits[support[c]]));
-    at_support[c] = upstream * scale.Slope(logit) * (dense_at(logit) + sparse[c]);
+    const T log_pi = parts.support_logprobs ? parts.support_logprobs[r * rows.columns + c]
+                                            : scale(static_cast<T>(Widen(logits[support[c]]))) - log_sum_exp;
+    at_support[c] = gradient_at(log_pi, parts.sparse[r * rows.columns + c]);
   }
-  if (entropy_weight == 0 && rows.softcap == 0) {
-    const T factor = upstream * scale.inverse_temperature * constant;
-    for (int64_t j = 0; j < rows.vocab; ++j) {
-      const T logit = static_cast<T>(Widen(logits[j]));
-      Store(factor * Exp(logit * scale.inverse_temperature - log_sum_exp), &gradient[j]);
+  const bool plain = entropy_weight == 0 && rows.softcap == 0;
+  const T factor = upstream * scale.inverse_temperature * constant;
+  T block[kBlock] = {};  // in between, so that the loops need not fear that logits and gradient overlap
+  for (int64_t start = 0; start < rows.vocab; start += kBlock) {
+    const int64_t n = std::min(kBlock, rows.vocab - start);
+    for (int64_t i = 0; i < n; ++i) block[i] = static_cast<T>(Widen(logits[start + i]));
+    if (plain) {
+      DenseGradient(block, n, scale.inverse_temperature, log_sum_exp, factor);
+    } else {
+      for (int64_t i = 0; i < n; ++i) block[i] = gradient_at(scale(block[i]) - log_sum_exp, T(0));
     }
-  } else {
-    for (int64_t j = 0; j < rows.vocab; ++j) {
-      const T logit = static_cast<T>(Widen(logits[j]));
-      Store(upstream * scale.Slope(logit) * dense_at(logit), &gradient[j]);
-    }
+    for (int64_t i = 0; i < n; ++i) Store(block[i], &gradient[start + i]);
   }
   for (int c = 0; c < rows.columns; ++c) {
     if (support[c] >= 0) Store(at_support[c], &gradient[support[c]]);
   }
   for (int64_t j = rows.vocab; j < rows.width; ++j) Store(T(0), &gradient[j]);
-}
-
-// Calls f with a value of the element type; half logits are widened before they come here.
-template <typename T, typename F>
-void WithElement(ElementType type, F f) {
-  if constexpr (std::is_same_v<T, double>) {
-    if (type == ElementType::kDouble) return f(double());
-  } else {
-    if (type == ElementType::kFloat) return f(float());
-    if (type == ElementType::kBFloat16) return f(BFloat16());
-  }
-  throw Error("logits", "this element type has no CPU kernel", "convert them to float32 first");
 }
 
 }  // namespace

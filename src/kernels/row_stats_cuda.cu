@@ -11,8 +11,20 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kGroup = 8;  // elements a thread takes at a time: one byte of the support bitmap
 
-__device__ float FastExp(float x) { return __expf(x); }
-__device__ double FastExp(double x) { return exp(x); }
+constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+
+__device__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ double Exp2(double x) { return exp2(x); }
+
+// softcap * tanh(logit / softcap); the temperature is left to the exponent.
+template <typename T>
+__device__ T Cap(T logit, T softcap) {
+  return softcap > 0 ? softcap * tanh(logit / softcap) : logit;
+}
 
 // Eight consecutive elements of one row, loaded 16 bytes at a time where the row allows it.
 template <typename T, typename E>
@@ -50,21 +62,44 @@ __device__ bool IsAligned(const E* row) {
   return reinterpret_cast<uintptr_t>(row) % 16 == 0;
 }
 
-// Adds the elements of a group that are not in the support.
+// One thread's sums over capped logits u: of e, e^2 and e y with y = (u - max) / temperature in powers of
+// two, e = 2^y. Differences are taken before they are scaled, so large logits lose nothing.
 template <typename T>
-__device__ void AddGroup(const T z[kGroup], unsigned excluded, SoftmaxSums<T>* sums) {
-  T top = -INFINITY;
-  for (int i = 0; i < kGroup; ++i) top = (excluded >> i & 1) ? top : fmax(top, z[i]);
-  if (top > sums->max) sums->Rebase(top);
-  if (sums->max == static_cast<T>(-INFINITY)) return;
-  for (int i = 0; i < kGroup; ++i) {
-    const T d = z[i] - sums->max;
-    const T e = (excluded >> i & 1) ? T(0) : FastExp(d);
-    sums->sum += e;
-    sums->square += e * e;
-    sums->weighted += e == 0 ? T(0) : e * d;
+struct ThreadSums {
+  T to_power;  // log2(e) / temperature
+  T max = -INFINITY;
+  T sum = 0, square = 0, weighted = 0;
+
+  __device__ void Add(const T u[kGroup]) {
+    T top = u[0];
+    for (int i = 1; i < kGroup; ++i) top = fmax(top, u[i]);
+    if (top > max) {
+      const T shift = sum > 0 ? (max - top) * to_power : T(0);
+      const T factor = Exp2(shift);
+      weighted = factor * (weighted + shift * sum);
+      sum *= factor;
+      square *= factor * factor;
+      max = top;
+    }
+    if (max == static_cast<T>(-INFINITY)) return;
+    for (int i = 0; i < kGroup; ++i) {
+      const T y = (u[i] - max) * to_power;
+      const T e = Exp2(y);
+      sum += e;
+      square += e * e;
+      weighted += e * fmax(y, T(-2000));  // e is 0 there; keeps 0 * -inf out of the sum
+    }
   }
-}
+
+  __device__ SoftmaxSums<T> InNaturalUnits(T inverse_temperature) const {
+    SoftmaxSums<T> out;
+    out.max = max * inverse_temperature;
+    out.sum = sum;
+    out.square = square;
+    out.weighted = weighted * static_cast<T>(kLn2);
+    return out;
+  }
+};
 
 template <typename T>
 __device__ SoftmaxSums<T> MergeWarp(SoftmaxSums<T> sums) {
@@ -79,8 +114,21 @@ __device__ SoftmaxSums<T> MergeWarp(SoftmaxSums<T> sums) {
   return sums;
 }
 
+// A group of one row's capped logits, with those of the support taken out.
 template <typename T, typename E>
-__global__ void __launch_bounds__(kThreads) StatsKernel(LogitRows rows, RowStats<T> out) {
+__device__ void LoadCapped(const E* logits, int64_t index, int64_t vocab, bool aligned, const uint8_t* bitmap,
+                           T softcap, T out[kGroup]) {
+  LoadGroup(logits, index, vocab, aligned, out);
+  const unsigned excluded = index < vocab ? bitmap[index / kGroup] : 0;
+  if (softcap > 0) {
+    for (int i = 0; i < kGroup; ++i) out[i] = index + i < vocab ? Cap(out[i], softcap) : out[i];
+  }
+  if (excluded == 0) return;
+  for (int i = 0; i < kGroup; ++i) out[i] = (excluded >> i & 1) ? static_cast<T>(-INFINITY) : out[i];
+}
+
+template <typename T, typename E>
+__global__ void __launch_bounds__(kThreads, 2) StatsKernel(LogitRows rows, RowStats<T> out) {
   extern __shared__ uint32_t bitmap[];  // one bit per token of the vocabulary: is it in the support?
   __shared__ SoftmaxSums<T> warp_sums[kThreads / 32];
   const int64_t r = blockIdx.x;
@@ -96,16 +144,19 @@ __global__ void __launch_bounds__(kThreads) StatsKernel(LogitRows rows, RowStats
   }
   __syncthreads();
 
-  SoftmaxSums<T> sums;
+  // Two groups at a time, loaded before either is used: the sweep is bound by memory.
+  ThreadSums<T> mine{static_cast<T>(kLog2E / rows.temperature)};
   const bool aligned = IsAligned(logits);
   const auto* bytes = reinterpret_cast<const uint8_t*>(bitmap);
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += kThreads * kGroup) {
-    T z[kGroup];
-    LoadGroup(logits, j, rows.vocab, aligned, z);
-    for (int i = 0; i < kGroup; ++i) z[i] = scale(z[i]);
-    AddGroup(z, bytes[j / kGroup], &sums);
+  constexpr int64_t kStride = kThreads * kGroup;
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += 2 * kStride) {
+    T first[kGroup], second[kGroup];
+    LoadCapped(logits, j, rows.vocab, aligned, bytes, scale.softcap, first);
+    LoadCapped(logits, j + kStride, rows.vocab, aligned, bytes, scale.softcap, second);
+    mine.Add(first);
+    mine.Add(second);
   }
-  sums = MergeWarp(sums);
+  const SoftmaxSums<T> sums = MergeWarp(mine.InNaturalUnits(scale.inverse_temperature));
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sums;
   __syncthreads();
   if (threadIdx.x >= 32) return;
@@ -134,46 +185,71 @@ __global__ void __launch_bounds__(kThreads) StatsKernel(LogitRows rows, RowStats
   out.tail_square[r] = tail.square * tail_scale * tail_scale;
 }
 
+// What one row's gradient is made of, in registers.
+template <typename T>
+struct RowTerms {
+  LogitScale<T> scale;
+  T upstream, log_sum_exp, entropy_weight, constant;
+
+  __device__ T At(T log_pi, T sparse) const {
+    const T pi = Exp2(log_pi * static_cast<T>(kLog2E));
+    const T dense = pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
+    return upstream * scale.Slope(log_pi + log_sum_exp) * (dense + sparse);
+  }
+};
+
 template <typename T, typename E>
-__global__ void __launch_bounds__(kThreads) GradientKernel(LogitRows rows, RowGradient<T> parts) {
+__global__ void __launch_bounds__(kThreads, 2) GradientKernel(LogitRows rows, RowGradient<T> parts) {
   extern __shared__ uint8_t storage[];
   T* at_support = reinterpret_cast<T*>(storage);  // [columns]
-  const int64_t r = blockIdx.x;
+  const int64_t r = parts.source ? parts.source[blockIdx.x] : blockIdx.x;
   const E* logits = static_cast<const E*>(rows.logits) + r * rows.width;
-  E* gradient = static_cast<E*>(parts.gradient) + r * rows.width;
+  E* gradient = static_cast<E*>(parts.gradient) + static_cast<int64_t>(blockIdx.x) * rows.width;
   const int32_t* support = rows.support + r * rows.columns;
-  const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
-  const T upstream = parts.scale ? *parts.scale : T(1);
-  const T log_sum_exp = parts.log_sum_exp[r];
-  const T entropy_weight = parts.entropy_weight ? parts.entropy_weight[r] : T(0);
-  const T constant = parts.dense[r] + (entropy_weight != 0 ? entropy_weight * parts.entropy[r] : T(0));
+  RowTerms<T> terms{{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)},
+                    parts.scale ? *parts.scale : T(1),
+                    parts.log_sum_exp[r],
+                    parts.entropy_weight ? parts.entropy_weight[r] : T(0),
+                    parts.dense[r]};
+  if (terms.entropy_weight != 0) terms.constant += terms.entropy_weight * parts.entropy[r];
 
-  const auto dense_at = [&](T logit) {
-    const T log_pi = scale(logit) - log_sum_exp;
-    const T pi = FastExp(log_pi);
-    return pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
-  };
   // The support is computed first: the gradient may overwrite the logits.
-  bool live = parts.dense[r] != 0 || entropy_weight != 0;
+  bool live = parts.dense[r] != 0 || terms.entropy_weight != 0;
   for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
     const T sparse = parts.sparse[r * rows.columns + c];
     live |= sparse != 0;
     if (support[c] < 0) continue;
-    const T logit = static_cast<T>(logits[support[c]]);
-    at_support[c] = upstream * scale.Slope(logit) * (dense_at(logit) + sparse);
+    const T log_pi = parts.support_logprobs
+                         ? parts.support_logprobs[r * rows.columns + c]
+                         : terms.scale(static_cast<T>(logits[support[c]])) - terms.log_sum_exp;
+    at_support[c] = terms.At(log_pi, sparse);
   }
   live = __syncthreads_or(live);
 
+  const bool plain = terms.entropy_weight == 0 && terms.scale.softcap == 0;
+  const T factor = terms.upstream * terms.scale.inverse_temperature * terms.constant;
   const bool aligned = IsAligned(logits) && IsAligned(gradient);
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.width; j += kThreads * kGroup) {
-    T values[kGroup] = {};
-    if (live) {
-      LoadGroup(logits, j, rows.vocab, aligned, values);
-      for (int i = 0; i < kGroup; ++i) {
-        values[i] = j + i < rows.vocab ? upstream * scale.Slope(values[i]) * dense_at(values[i]) : T(0);
+  const auto of_group = [&](int64_t j, T values[kGroup]) {
+    for (int i = 0; i < kGroup; ++i) {
+      if (plain) {
+        const T log_pi = values[i] * terms.scale.inverse_temperature - terms.log_sum_exp;
+        values[i] = factor * Exp2(log_pi * static_cast<T>(kLog2E));
+      } else {
+        values[i] = j + i < rows.vocab ? terms.At(terms.scale(values[i]) - terms.log_sum_exp, T(0)) : T(0);
       }
     }
-    StoreGroup(gradient, j, rows.width, aligned, values);
+  };
+  constexpr int64_t kStride = kThreads * kGroup;
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.width; j += 2 * kStride) {
+    T first[kGroup] = {}, second[kGroup] = {};
+    if (live) {
+      LoadGroup(logits, j, rows.vocab, aligned, first);
+      LoadGroup(logits, j + kStride, rows.vocab, aligned, second);
+      of_group(j, first);
+      of_group(j + kStride, second);
+    }
+    StoreGroup(gradient, j, rows.width, aligned, first);
+    StoreGroup(gradient, j + kStride, rows.width, aligned, second);
   }
   __syncthreads();
   if (!live) return;

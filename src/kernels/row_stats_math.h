@@ -52,10 +52,10 @@ struct LogitScale {
   AUGUR_HOST_DEVICE T operator()(T logit) const {
     return (softcap > 0 ? softcap * tanh(logit / softcap) : logit) * inverse_temperature;
   }
-  // dz / dlogit.
-  AUGUR_HOST_DEVICE T Slope(T logit) const {
+  // dz / dlogit where the logit's z is given.
+  AUGUR_HOST_DEVICE T Slope(T z) const {
     if (!(softcap > 0)) return inverse_temperature;
-    const T t = tanh(logit / softcap);
+    const T t = z / (softcap * inverse_temperature);
     return (1 - t * t) * inverse_temperature;
   }
 };

@@ -3,21 +3,41 @@
 import torch
 
 
-def make_batch(tokens=40, vocab=60, k=8, drift=0.8, seed=0, dtype=torch.float64, peak=1.5):
-    """Logits with the support of a behaviour policy that has drifted from them."""
-    g = torch.Generator().manual_seed(seed)
-    logits = peak * torch.randn(tokens, vocab, generator=g, dtype=torch.float64)
-    log_mu = torch.log_softmax(logits + drift * torch.randn(tokens, vocab, generator=g, dtype=torch.float64), -1)
-    sampled = torch.multinomial(log_mu.exp() + 0.3 / vocab, 1, generator=g)  # often outside the top K
+def record_support(logits, k, drift, generator):
+    """Support ids and log-probs of a behaviour policy that differs from the logits by noise of size `drift`."""
+    tokens, vocab = logits.shape
+    noise = torch.randn(tokens, vocab, generator=generator, dtype=torch.float64)
+    log_mu = torch.log_softmax(logits + drift * noise, -1)
+    sampled = torch.multinomial(log_mu.exp() + 0.3 / vocab, 1, generator=generator)  # often outside the top K
     top = log_mu.topk(k).indices
     ids = torch.full((tokens, k + 1), -1, dtype=torch.int64)
     for t in range(tokens):
         rest = [i for i in top[t].tolist() if i != sampled[t].item()]
         row = [sampled[t].item(), *rest]
         ids[t, : len(row)] = torch.tensor(row)
-    logprobs = log_mu.gather(1, ids.clamp(min=0)).masked_fill(ids < 0, -torch.inf)
-    advantages = torch.tensor([1.0, -1.0, 0.37, -2.5, 0.0], dtype=torch.float64).repeat(tokens // 5 + 1)[:tokens]
-    return logits.to(dtype), ids, logprobs.to(dtype), advantages.to(dtype)
+    return ids, log_mu.gather(1, ids.clamp(min=0)).masked_fill(ids < 0, -torch.inf)
+
+
+def make_advantages(tokens):
+    return torch.tensor([1.0, -1.0, 0.37, -2.5, 0.0], dtype=torch.float64).repeat(tokens // 5 + 1)[:tokens]
+
+
+def make_batch(tokens=40, vocab=60, k=8, drift=0.8, seed=0, dtype=torch.float64, peak=1.5):
+    """Logits with the support of a behaviour policy that has drifted from them."""
+    g = torch.Generator().manual_seed(seed)
+    logits = peak * torch.randn(tokens, vocab, generator=g, dtype=torch.float64)
+    ids, logprobs = record_support(logits, k, drift, g)
+    return logits.to(dtype), ids, logprobs.to(dtype), make_advantages(tokens).to(dtype)
+
+
+def make_head_batch(tokens=40, width=16, vocab=60, k=8, drift=0.8, seed=0, dtype=torch.float64, peak=1.5):
+    """Hidden states [T, d], a head [V, d] and bias [V], whose logits are about `peak` large, with a support."""
+    g = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(tokens, width, generator=g, dtype=torch.float64).to(dtype)
+    weight = (peak / width**0.5 * torch.randn(vocab, width, generator=g, dtype=torch.float64)).to(dtype)
+    bias = (0.5 * torch.randn(vocab, generator=g, dtype=torch.float64)).to(dtype)
+    ids, logprobs = record_support(hidden.double() @ weight.double().T + bias.double(), k, drift, g)
+    return hidden, weight, bias, (ids, logprobs.float().double(), make_advantages(tokens).float().double())
 
 
 def divergence(rule, logits, ids, logprobs, temperature=1.0):

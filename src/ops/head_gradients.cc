@@ -1,0 +1,73 @@
+#include "ops/head_gradients.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace augur {
+
+HeadGradients::HeadGradients(const Head& head, const at::Tensor& weight, const HeadWants& wants,
+                             bool accumulate_float32, int64_t chunks)
+    : head_(head), weight_(weight) {
+  const bool narrow = head.weight.element_size() == 2;
+  // One GEMM accumulates in float32 by itself: a single chunk is rounded once either way.
+  const auto type = narrow && accumulate_float32 && chunks > 1 ? at::kFloat : head.weight.scalar_type();
+  if (wants.hidden) hidden_sum_ = at::zeros_like(head.hidden);
+  if (wants.weight) {
+    weight_sum_ = at::empty(head.weight.sizes(), head.weight.options().dtype(type));
+    // The first chunk overwrites its rows, so only the padding is cleared here.
+    weight_sum_.narrow(0, weight.size(0), head.weight.size(0) - weight.size(0)).zero_();
+    if (head.weight.is_cpu() && type != head.weight.scalar_type()) weight_part_ = at::empty_like(weight);
+  }
+  if (wants.bias) {
+    bias_sum_ = at::zeros({head.bias.size(0)}, head.bias.options().dtype(narrow ? at::kFloat : type));
+  }
+}
+
+void HeadGradients::AddWeight(const at::Tensor& logit_gradient, const at::Tensor& hidden) {
+  at::Tensor sum = weight_sum_.narrow(0, 0, weight_.size(0));
+  const at::Tensor transposed = logit_gradient.t();
+  if (weight_part_.defined()) {
+    at::mm_out(weight_part_, transposed, hidden);
+    started_ ? sum.add_(weight_part_) : sum.copy_(weight_part_);
+  } else if (sum.scalar_type() != hidden.scalar_type()) {
+    started_ ? at::addmm_out(sum, sum, transposed, hidden, sum.scalar_type())
+             : at::mm_out(sum, transposed, hidden, sum.scalar_type());
+  } else {
+    started_ ? at::addmm_out(sum, sum, transposed, hidden) : at::mm_out(sum, transposed, hidden);
+  }
+  started_ = true;
+}
+
+void HeadGradients::Add(const at::Tensor& logit_gradient, int64_t begin, int64_t rows,
+                        const at::Tensor& source) {
+  const at::Tensor hidden = head_.hidden.narrow(0, begin, rows);
+  if (weight_sum_.defined()) {
+    AddWeight(logit_gradient, source.defined() ? hidden.index_select(0, source) : hidden);
+  }
+  if (bias_sum_.defined()) {
+    bias_sum_.narrow(0, 0, weight_.size(0)).add_(logit_gradient.sum(0, false, bias_sum_.scalar_type()));
+  }
+  if (!hidden_sum_.defined()) return;
+  at::Tensor target = hidden_sum_.narrow(0, begin, rows);
+  if (source.defined()) {
+    target.index_copy_(0, source.to(at::kLong), at::mm(logit_gradient, weight_));
+  } else {
+    at::mm_out(target, logit_gradient, weight_);
+  }
+}
+
+void HeadGradients::Finish(HeadPassResult* out) {
+  weight_part_ = at::Tensor();
+  out->hidden_gradient = hidden_sum_;
+  if (weight_sum_.defined()) {
+    if (!started_) weight_sum_.zero_();
+    out->weight_gradient = weight_sum_.to(head_.weight.scalar_type());
+  }
+  if (bias_sum_.defined()) out->bias_gradient = bias_sum_.to(head_.bias.scalar_type());
+}
+
+}  // namespace augur

@@ -1,0 +1,22 @@
+// Time and memory of several ways to do one thing, measured in turns so that a busy machine slows all of them
+// alike.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace augur {
+
+struct Measured {
+  double seconds = 0;      // median over the rounds, from call to finished work
+  int64_t peak_bytes = 0;  // most tensor memory in use at once, beyond what was in use before
+};
+
+// Calls each contestant once to warm up and measure its memory, then `rounds` times in turns.
+std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
+                                     const std::vector<std::function<void()>>& contestants);
+
+}  // namespace augur

@@ -1,0 +1,219 @@
+#include "ops/token_pass.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/decide.h"
+#include "kernels/row_stats.h"
+#include "ops/launch.h"
+
+namespace augur {
+namespace {
+
+template <typename T>
+T* Data(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr<T>() : nullptr;
+}
+
+template <typename T>
+const T* ConstData(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
+}
+
+LogitRows RowsOf(const LogitView& view, int64_t rows) {
+  return {view.logits.const_data_ptr(),
+          ElementTypeOf(view.logits),
+          rows,
+          view.logits.stride(0),
+          view.vocab,
+          view.support.const_data_ptr<int32_t>(),
+          static_cast<int>(view.support.size(1)),
+          view.temperature,
+          view.softcap};
+}
+
+template <typename T>
+DecideInput<T> DecideInputOf(const TokenPass& pass, int64_t vocab_size) {
+  return {ConstData<T>(pass.behaviour),           ConstData<T>(pass.policy),
+          ConstData<T>(pass.advantages),          ConstData<T>(pass.tail_square),
+          ConstData<T>(pass.tail_mass),           pass.tokens(),
+          static_cast<int>(pass.support.size(1)), vocab_size};
+}
+
+template <typename T>
+SurrogateInput<T> SurrogateInputOf(const LossOptions& options, int64_t vocab_size, const TokenPass& pass) {
+  SurrogateInput<T> in;
+  in.behaviour = ConstData<T>(pass.behaviour);
+  in.policy = ConstData<T>(pass.policy);
+  in.policy_tail = ConstData<T>(pass.tail_mass);
+  in.advantage = ConstData<T>(pass.advantages);
+  in.weight = ConstData<T>(pass.weights);
+  in.ratio = ConstData<T>(pass.ratio);
+  in.divergence = ConstData<T>(pass.divergence);
+  in.flags = ConstData<uint8_t>(pass.flags);
+  in.entropy = ConstData<T>(pass.entropy);
+  in.reference_logprob = ConstData<T>(pass.reference);
+  in.tokens = pass.tokens();
+  in.columns = static_cast<int>(pass.support.size(1));
+  in.vocab_size = vocab_size;
+  in.entropy_bonus = options.entropy_bonus;
+  in.reference_weight = options.reference_weight;
+  in.reference_kl = options.reference_kl;
+  return in;
+}
+
+}  // namespace
+
+void CheckLossOptions(const LossOptions& options) {
+  if (!(options.temperature > 0) || !std::isfinite(options.temperature)) {
+    throw Error("temperature", fmt::format("is {}", options.temperature),
+                "pass the temperature the tokens were sampled at, above 0");
+  }
+  if (!(options.softcap >= 0) || !std::isfinite(options.softcap)) {
+    throw Error("softcap", fmt::format("is {}", options.softcap), "pass 0 for none, or a positive bound");
+  }
+}
+
+void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorded, const LossOptions& options,
+                         int64_t vocab_size) {
+  const int64_t tokens = first.tensor.size(0);
+  CheckShape({"support_ids", recorded.support_ids}, {tokens, -1});
+  CheckShape({"support_logprobs", recorded.support_logprobs}, recorded.support_ids.sizes());
+  CheckShape({"advantages", recorded.advantages}, {tokens});
+  if (recorded.weights.defined()) CheckShape({"weights", recorded.weights}, {tokens});
+  if (recorded.reference_logprobs.defined()) {
+    CheckShape({"reference_logprobs", recorded.reference_logprobs}, {tokens});
+  } else if (options.reference_kl != ReferenceKl::kNone) {
+    throw Error("reference_logprobs", "are missing, and the reference KL needs them",
+                "pass the reference model's log-probs of the sampled tokens, or set reference_kl to none");
+  }
+  CheckFloating(first);
+  CheckFloating({"support_logprobs", recorded.support_logprobs});
+  CheckFloating({"advantages", recorded.advantages});
+  const auto id_type = recorded.support_ids.scalar_type();
+  if (id_type != at::kInt && id_type != at::kLong) {
+    throw Error("support_ids", fmt::format("has dtype {}", c10::toString(id_type)),
+                "pass int32 or int64 ids");
+  }
+  if (recorded.support_ids.size(1) < 1) {
+    throw Error("support_ids", "has no columns", "column 0 holds the sampled token");
+  }
+  CheckSameDevice({first,
+                   {"support_ids", recorded.support_ids},
+                   {"support_logprobs", recorded.support_logprobs},
+                   {"advantages", recorded.advantages},
+                   {"weights", recorded.weights},
+                   {"reference_logprobs", recorded.reference_logprobs}});
+  if (options.validate) {
+    CheckSupportIds(recorded.support_ids, recorded.support_logprobs, vocab_size);
+    CheckSupportLogprobs(recorded.support_logprobs, at::Tensor(), vocab_size, "support_logprobs");
+    CheckFinite({"advantages", recorded.advantages});
+    if (recorded.weights.defined()) CheckFinite({"weights", recorded.weights});
+  }
+}
+
+TokenPass TokenPass::Slice(int64_t begin, int64_t count) const {
+  const auto part = [&](const at::Tensor& x) { return x.defined() ? x.narrow(0, begin, count) : x; };
+  TokenPass out;
+  out.support = part(support);
+  out.behaviour = part(behaviour);
+  out.advantages = part(advantages);
+  out.weights = part(weights);
+  out.reference = part(reference);
+  out.log_sum_exp = part(log_sum_exp);
+  out.entropy = part(entropy);
+  out.tail_mass = part(tail_mass);
+  out.tail_square = part(tail_square);
+  out.policy = part(policy);
+  out.ratio = part(ratio);
+  out.divergence = part(divergence);
+  out.direction = part(direction);
+  out.flags = part(flags);
+  out.loss = part(loss);
+  out.dense = part(dense);
+  out.entropy_weight = part(entropy_weight);
+  out.sparse = part(sparse);
+  return out;
+}
+
+TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type) {
+  const auto prepared = [&](const at::Tensor& x) {
+    return x.defined() ? x.detach().to(type).contiguous() : at::Tensor();
+  };
+  TokenPass pass;
+  pass.support = recorded.support_ids.to(at::kInt).contiguous();
+  pass.behaviour = prepared(recorded.support_logprobs);
+  pass.advantages = prepared(recorded.advantages);
+  pass.reference = prepared(recorded.reference_logprobs);
+  pass.weights = prepared(recorded.weights);
+  if (!pass.weights.defined()) {
+    const at::Tensor present = pass.support.select(1, 0).ge(0).to(type);
+    pass.weights = present.div(present.sum().clamp_min(1));
+  }
+  const int64_t tokens = pass.tokens();
+  const auto floats = pass.behaviour.options();
+  for (at::Tensor* per_token :
+       {&pass.log_sum_exp, &pass.entropy, &pass.tail_mass, &pass.tail_square, &pass.ratio, &pass.divergence,
+        &pass.direction, &pass.loss, &pass.dense, &pass.entropy_weight}) {
+    *per_token = at::empty({tokens}, floats);
+  }
+  pass.policy = at::empty(pass.support.sizes(), floats);
+  pass.sparse = at::empty(pass.support.sizes(), floats);
+  pass.flags = at::empty({tokens}, floats.dtype(at::kByte));
+  return pass;
+}
+
+void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, const TokenPass& pass) {
+  WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
+    Run(view.logits, RowStatsCpu<T>, RowStatsCuda<T>, RowsOf(view, pass.tokens()),
+        RowStats<T>{ConstData<T>(support_logits), Data<T>(pass.log_sum_exp), Data<T>(pass.entropy),
+                    Data<T>(pass.tail_mass), Data<T>(pass.tail_square), Data<T>(pass.policy)});
+  });
+}
+
+void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
+                  const TokenPass& pass) {
+  WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
+    Run(pass.policy, DecideCpu<T>, DecideCuda<T>, rule, DecideInputOf<T>(pass, vocab_size),
+        DecideOutput<T>{Data<T>(pass.ratio), Data<T>(pass.divergence), Data<T>(pass.direction),
+                        Data<uint8_t>(pass.flags)});
+    Run(pass.policy, SurrogateCpu<T>, SurrogateCuda<T>, rule, SurrogateInputOf<T>(options, vocab_size, pass),
+        SurrogateOutput<T>{Data<T>(pass.loss), Data<T>(pass.dense), Data<T>(pass.entropy_weight),
+                           Data<T>(pass.sparse)});
+  });
+}
+
+void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const GradientTarget& target) {
+  WithComputeType(pass.dense.scalar_type(), [&]<typename T>(T) {
+    Run(view.logits, RowGradientCpu<T>, RowGradientCuda<T>, RowsOf(view, target.gradient.size(0)),
+        RowGradient<T>{ConstData<T>(pass.log_sum_exp), ConstData<T>(pass.entropy), ConstData<T>(pass.dense),
+                       ConstData<T>(pass.entropy_weight), ConstData<T>(pass.sparse),
+                       target.precise_support ? ConstData<T>(pass.policy) : nullptr,
+                       ConstData<T>(target.scale), ConstData<int32_t>(target.source),
+                       target.gradient.mutable_data_ptr()});
+  });
+}
+
+PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
+                           const TokenPass& pass) {
+  PolicyLoss result;
+  result.sums = at::empty({kDecisionSums}, pass.policy.options().dtype(at::kDouble));
+  WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
+    Run(pass.policy, DecisionSumsCpu<T>, DecisionSumsCuda<T>, rule,
+        SurrogateInputOf<T>(options, vocab_size, pass), ConstData<T>(pass.loss), Data<double>(result.sums));
+  });
+  // Copied: an output of an operator must not be a view of another.
+  result.loss = result.sums.select(0, kSumLoss).to(pass.policy.scalar_type(), false, true);
+  result.logprobs = pass.policy.select(1, 0).contiguous();
+  result.entropy = pass.entropy;
+  result.ratio = pass.ratio;
+  result.divergence = pass.divergence;
+  result.direction = pass.direction;
+  result.flags = pass.flags;
+  result.keep = pass.flags.bitwise_and(kKept).to(at::kBool);
+  return result;
+}
+
+}  // namespace augur
