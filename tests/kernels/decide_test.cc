@@ -187,6 +187,8 @@ TEST_P(DecideTest, AcceptsAnEmptyBatchAndManyTokens) {
   const MaskRule rule = PresetRule("predictive-kl-aggregated");
   EXPECT_TRUE(Decide(GetParam(), rule, Batch{21, 100, {}, {}, {}, {}, {}}).flags.empty());
   ExpectReference(GetParam(), rule, RandomBatch(8, 5000, 20, 40, 1, 0.5));
+  ExpectReference(GetParam(), rule, RandomBatch(9, 100, 150, 200, 1, 0.5));
+  ExpectReference(GetParam(), rule, RandomBatch(10, 70, 300, 400, 1, 0.5));
 }
 
 TEST_P(DecideTest, FlagsTheRatioCapAndTheClampedMass) {
