@@ -40,7 +40,7 @@ SupportSums<float> SumRow(const float* behaviour, const float* policy, int colum
     pi_sum += pi;
     square += pi * pi;
     if constexpr (kTv) {
-      const Floats sign = (mu > pi ? ones : zero) - (mu < pi ? ones : zero);
+      const Floats sign = (log_mu > log_pi ? ones : zero) - (log_mu < log_pi ? ones : zero);
       gap += sign * (mu - pi);
       signed_pi += sign * pi;
       signed_square += sign * pi * pi;

@@ -41,7 +41,7 @@ AUGUR_HOST_DEVICE void Accumulate(SupportSums<R>* sums, R log_mu, R log_pi, R mu
   sums->pi += pi;
   sums->square += pi * pi;
   if constexpr (kTv) {
-    const R sign = SignOf(mu - pi);
+    const R sign = SignOf(log_mu - log_pi);  // of mu - pi, but not blurred by the exponentials
     sums->gap += std::abs(mu - pi);
     sums->signed_pi += sign * pi;
     sums->signed_square += sign * pi * pi;
@@ -118,7 +118,7 @@ AUGUR_HOST_DEVICE R PredictedChange(const SupportSums<R>& sums, const Tail<R>& t
                                     const SampledToken<R>& y) {
   if constexpr (kTv) {
     const R c = y.pi - sums.square - tail.square;
-    const R head = SignOf(y.mu - y.pi) * y.pi - sums.signed_square - c * sums.signed_pi;
+    const R head = SignOf(y.log_mu - y.log_pi) * y.pi - sums.signed_square - c * sums.signed_pi;
     return -(head + SignOf(tail.mu - tail.pi) * (-tail.square - c * tail.pi)) / 2;
   } else {
     const R tail_term = tail.pi > 0 ? tail.square * (tail.mu - tail.pi) / tail.pi : R(0);
@@ -146,7 +146,7 @@ struct Decided {
 };
 
 // Bounds on what float rounding does to the divergence and to the predicted change of one token.
-template <typename R>
+template <bool kTv, typename R>
 AUGUR_HOST_DEVICE bool IsDelicate(const TokenFacts<R>& facts, const Tail<R>& tail, R divergence, R delta,
                                   R direction, bool is_divergence, bool is_predicted) {
   constexpr R kRounding = 2e-6f;
@@ -155,6 +155,8 @@ AUGUR_HOST_DEVICE bool IsDelicate(const TokenFacts<R>& facts, const Tail<R>& tai
   const R tail_error =
       facts.has_policy_tail || tail.pi >= tail.mu ? R(0) : R(5e-7f) * tail.mu / (tail.pi + R(1e-9f));
   const R error = kRounding * (1 + divergence) + tail_error;
+  // Total variation's change jumps where the tails are equal.
+  if (kTv && tail.pi > kRounding && !(std::abs(tail.mu - tail.pi) > kRounding)) return true;
   if (is_divergence && (tail_error > kRounding || !(std::abs(divergence - delta) > error))) return true;
   return is_predicted && divergence > delta && !(std::abs(direction) > kRounding);
 }
@@ -192,7 +194,7 @@ AUGUR_HOST_DEVICE Decided<R> DecideToken(const MaskRule& rule, SupportSums<R> su
   const bool capped = rule.ratio_cap > 0 && out.ratio > static_cast<R>(rule.ratio_cap);
   out.flags = (outside && outward ? 0 : kKept) | (outside ? kOutside : 0) | (outward ? kOutward : 0) |
               (disagrees ? kDisagrees : 0) | (tail.clamped ? kMassClamped : 0) | (capped ? kCapped : 0);
-  out.delicate = IsDelicate(facts, tail, out.divergence, delta, predicted, is_divergence, is_predicted);
+  out.delicate = IsDelicate<kTv>(facts, tail, out.divergence, delta, predicted, is_divergence, is_predicted);
   return out;
 }
 

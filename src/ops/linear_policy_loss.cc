@@ -11,7 +11,9 @@
 #include <array>
 #include <functional>
 
+#include "kernels/scale.h"
 #include "ops/head_pass.h"
+#include "ops/launch.h"
 #include "ops/value_error.h"
 
 namespace augur {
@@ -83,6 +85,15 @@ Tensor MetaGradient(const Tensor& hidden, const OptionalTensor& x, bool wanted) 
 
 using GradientCall = std::function<GradientOutputs(const Wanted&)>;
 
+// gradient * factor, in the gradient's own memory.
+Tensor ScaleInPlace(const Tensor& gradient, const Tensor& factor) {
+  if (!gradient.is_cuda() || gradient.scalar_type() == at::kDouble) return gradient.mul_(factor);
+  const Tensor scale = factor.to(at::kFloat).contiguous();
+  ScaleCuda(gradient.mutable_data_ptr(), ElementTypeOf(gradient), gradient.numel(),
+            scale.const_data_ptr<float>(), CurrentStream(gradient));
+  return gradient;
+}
+
 // Only the loss is differentiable. Its gradients stand ready after forward; backward scales them.
 class LinearPolicyLossFunction : public torch::autograd::Function<LinearPolicyLossFunction> {
  public:
@@ -114,7 +125,7 @@ class LinearPolicyLossFunction : public torch::autograd::Function<LinearPolicyLo
     torch::autograd::variable_list out(4);
     for (size_t i = 0; i < 3; ++i) {
       if (!wanted[i]) continue;
-      out[i] = in_place ? saved[i].mul_(gradients[0]) : saved[i].mul(gradients[0]);
+      out[i] = in_place ? ScaleInPlace(saved[i], gradients[0]) : saved[i].mul(gradients[0]);
     }
     return out;
   }
