@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/float_lanes.h"
 #include "kernels/simd.h"
 #include "kernels/small_gemm.h"
-#include "kernels/vector_math.h"
 
 namespace augur {
 namespace {
@@ -102,18 +102,18 @@ float RowMax(const float* row, int n, float start) {
   return most;
 }
 
-// row[j] = exp(row[j] - shift), zero from `visible` to `width`; returns the sum.
+// row[j] = exp(row[j] - shift), zero from `visible` to `width`, a whole number of panels; returns the sum.
 AUGUR_CPU_CLONES
 float ExpRow(float* row, int visible, int width, float shift) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int j = 0; j < visible; ++j) {
-    const float e = VectorExp(row[j] - shift);
-    row[j] = e;
+  Floats sum{};
+  for (int j = 0; j < visible; j += kFloats) {
+    Floats e = VectorExp(LoadLanes(row + j, kFloats) - shift);
+    for (int lane = visible - j; lane < kFloats; ++lane) e[lane] = 0;
+    StoreLanes(e, row + j, kFloats);
     sum += e;
   }
   for (int j = visible; j < width; ++j) row[j] = 0;
-  return sum;
+  return SumOf(sum);
 }
 
 // change[j] = weight[j] * (change[j] - delta): the softmax's backward for one row.

@@ -1,5 +1,5 @@
+#include "kernels/float_lanes.h"
 #include "kernels/swiglu.h"
-#include "kernels/vector_math.h"
 
 namespace augur {
 
@@ -10,10 +10,9 @@ void SwigluForwardCpu(int64_t rows, int64_t width, const T* gate_up, T* out) {
     const T* gate = gate_up + r * 2 * width;
     const T* up = gate + width;
     T* to = out + r * width;
-#pragma omp simd
-    for (int64_t i = 0; i < width; ++i) {
-      const float g = static_cast<float>(gate[i]);
-      to[i] = FromFloat<T>(g / (1.0f + VectorExp(-g)) * static_cast<float>(up[i]));
+    for (int64_t i = 0; i < width; i += kFloats) {
+      const Floats g = LoadLanes(gate + i, width - i);
+      StoreLanes(g / (1.0f + VectorExp(-g)) * LoadLanes(up + i, width - i), to + i, width - i);
     }
   }
 }
@@ -27,12 +26,12 @@ void SwigluBackwardCpu(int64_t rows, int64_t width, const T* gate_up, const T* g
     const T* grad = grad_out + r * width;
     T* grad_gate = grad_gate_up + r * 2 * width;
     T* grad_up = grad_gate + width;
-#pragma omp simd
-    for (int64_t i = 0; i < width; ++i) {
-      const float g = static_cast<float>(gate[i]), d = static_cast<float>(grad[i]);
-      const float sigmoid = 1.0f / (1.0f + VectorExp(-g));
-      grad_gate[i] = FromFloat<T>(d * static_cast<float>(up[i]) * sigmoid * (1.0f + g * (1.0f - sigmoid)));
-      grad_up[i] = FromFloat<T>(d * g * sigmoid);
+    for (int64_t i = 0; i < width; i += kFloats) {
+      const int64_t left = width - i;
+      const Floats g = LoadLanes(gate + i, left), d = LoadLanes(grad + i, left);
+      const Floats sigmoid = 1.0f / (1.0f + VectorExp(-g));
+      StoreLanes(d * LoadLanes(up + i, left) * sigmoid * (1.0f + g * (1.0f - sigmoid)), grad_gate + i, left);
+      StoreLanes(d * g * sigmoid, grad_up + i, left);
     }
   }
 }
