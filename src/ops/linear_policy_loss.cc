@@ -87,7 +87,9 @@ using GradientCall = std::function<GradientOutputs(const Wanted&)>;
 
 // gradient * factor, in the gradient's own memory.
 Tensor ScaleInPlace(const Tensor& gradient, const Tensor& factor) {
-  if (!gradient.is_cuda() || gradient.scalar_type() == at::kDouble) return gradient.mul_(factor);
+  const bool traced =
+      gradient.key_set().has(c10::DispatchKey::Python);  // torch.compile: there is no memory yet
+  if (!gradient.is_cuda() || gradient.scalar_type() == at::kDouble || traced) return gradient.mul_(factor);
   const Tensor scale = factor.to(at::kFloat).contiguous();
   ScaleCuda(gradient.mutable_data_ptr(), ElementTypeOf(gradient), gradient.numel(),
             scale.const_data_ptr<float>(), CurrentStream(gradient));
