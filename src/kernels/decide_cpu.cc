@@ -6,109 +6,189 @@
 #include "kernels/vector_math.h"
 
 namespace augur {
+
+template <>
+struct Arithmetic<Floats> {
+  using Mask = Ints;
+  using Flags = Ints;
+  static Floats Splat(double x) { return Floats{} + static_cast<float>(x); }
+  static Ints Bit(Ints mask, uint8_t bit) { return mask & bit; }
+  static Floats Exp(Floats x) { return VectorExp(x); }
+  static Floats Log(Floats x) { return VectorLog(x); }
+  static Floats Abs(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
+};
+
 namespace {
 
-constexpr int64_t kBlock = 64;  // rows worked on together
 constexpr float kUnused = -std::numeric_limits<float>::infinity();
+constexpr float kVanishing = -87;  // an unused column's log-probs: their exponentials count for nothing
 
-// Up to kFloats values; `fill` stands in for those beyond `count`.
-Floats Load(const float* from, int count, float fill) {
-  if (count >= kFloats) {
-    Floats all;
-    __builtin_memcpy(&all, from, sizeof(all));
+// Four rows of a batch; the last ones repeat where the batch ends.
+struct FourRows {
+  FourRows(const DecideInput<float>& in, int64_t first)
+      : count(std::min<int64_t>(kFloats, in.tokens - first)) {
+    for (int i = 0; i < kFloats; ++i) token[i] = first + std::min<int64_t>(i, count - 1);
+  }
+
+  int64_t count;
+  int64_t token[kFloats];
+
+  // One value of each row from a per-token array.
+  Floats Gather(const float* values) const {
+    return Floats{values[token[0]], values[token[1]], values[token[2]], values[token[3]]};
+  }
+};
+
+// One matrix of the batch seen through four of its rows.
+class FourRowView {
+ public:
+  FourRowView(const float* matrix, int columns, const FourRows& rows) {
+    for (int i = 0; i < kFloats; ++i) row_[i] = matrix + rows.token[i] * columns;
+  }
+
+  // Columns c to c + 3, turned so that out[k] holds column c + k of the four rows.
+  void LoadTransposed(int c, Floats out[kFloats]) const {
+    Floats row[kFloats];
+    for (int i = 0; i < kFloats; ++i) __builtin_memcpy(&row[i], row_[i] + c, sizeof(Floats));
+    const Floats a = __builtin_shuffle(row[0], row[1], Ints{0, 4, 2, 6});
+    const Floats b = __builtin_shuffle(row[0], row[1], Ints{1, 5, 3, 7});
+    const Floats d = __builtin_shuffle(row[2], row[3], Ints{0, 4, 2, 6});
+    const Floats e = __builtin_shuffle(row[2], row[3], Ints{1, 5, 3, 7});
+    out[0] = __builtin_shuffle(a, d, Ints{0, 1, 4, 5});
+    out[1] = __builtin_shuffle(b, e, Ints{0, 1, 4, 5});
+    out[2] = __builtin_shuffle(a, d, Ints{2, 3, 6, 7});
+    out[3] = __builtin_shuffle(b, e, Ints{2, 3, 6, 7});
+  }
+
+  Floats LoadColumn(int c) const { return Floats{row_[0][c], row_[1][c], row_[2][c], row_[3][c]}; }
+
+ private:
+  const float* row_[kFloats];
+};
+
+// exp of a log-prob, from -87 to a little above 0: one step of argument reduction instead of two, since an
+// error that grows with -x is lost beside e^x. The absolute error stays below 2e-7.
+Floats ProbabilityOf(Floats x) {
+  constexpr float kRound = 0x1.8p23f + 127;
+  const Floats shifted = x * 1.44269504f + kRound;
+  const Floats r = x - (shifted - kRound) * 0.693147181f;
+  const Floats r2 = r * r;
+  const Floats low = 4.9999230315e-1f + r * 1.6667115384e-1f;
+  const Floats high = 4.1890330992e-2f + r * 8.3125017013e-3f;
+  return ((1.0f + r) + r2 * (low + r2 * high)) * (Floats)((Ints)shifted << 23);
+}
+
+// Sums of four rows, one in each lane.
+template <bool kTv>
+class RowSums {
+ public:
+  // Column 0.
+  void AddSampled(Floats behaviour, Floats policy) {
+    Add(behaviour, policy);
+    sampled_ = {behaviour, policy, sums_.mu, sums_.pi};
+  }
+
+  void Add(Floats behaviour, Floats policy) {
+    const Ints unused = behaviour == kUnused;
+    const Floats log_mu = AtLeast(behaviour, kVanishing);
+    const Floats log_pi = unused ? Floats{} + kVanishing : AtLeast(policy, kVanishing);
+    const Floats mu = ProbabilityOf(log_mu), pi = ProbabilityOf(log_pi);
+    columns_ += 1;
+    unused_ += unused;  // true is -1
+    Accumulate<kTv>(&sums_, log_mu, log_pi, mu, pi);
+  }
+
+  SupportSums<Floats> sums() const {
+    SupportSums<Floats> all = sums_;
+    all.count = __builtin_convertvector(unused_ + columns_, Floats);
     return all;
   }
-  return Floats{from[0], count > 1 ? from[1] : fill, count > 2 ? from[2] : fill, fill};
-}
+  const SampledToken<Floats>& sampled() const { return sampled_; }
 
-// Sums over one row, and the sampled token's share of them. An unused column is given log-probs of -87, whose
-// exponential vanishes beside any probability.
+ private:
+  SupportSums<Floats> sums_;
+  SampledToken<Floats> sampled_{};
+  Ints unused_{};
+  int32_t columns_ = 0;
+};
+
 template <bool kTv>
-SupportSums<float> SumRow(const float* behaviour, const float* policy, int columns, SampledToken<float>* y) {
-  const Floats floor = Floats{} - 87.0f, zero{}, ones = zero + 1.0f;
-  Floats mu_sum{}, pi_sum{}, kl{}, gap{}, coupling{}, square{}, signed_pi{}, signed_square{};
-  Ints unused{};
-  for (int c = 0; c < columns; c += kFloats) {
-    const Floats b = Load(behaviour + c, columns - c, kUnused);
-    const Ints is_unused = b == kUnused;
-    const Floats log_mu = AtLeast(b, -87.0f);
-    const Floats log_pi = is_unused ? floor : Load(policy + c, columns - c, -87);
-    const Floats mu = VectorExp(log_mu), pi = VectorExp(log_pi);
-    if (c == 0) *y = {behaviour[0], policy[0], mu[0], pi[0]};
-    unused += is_unused;  // true is -1
-    mu_sum += mu;
-    pi_sum += pi;
-    square += pi * pi;
-    if constexpr (kTv) {
-      const Floats sign = (log_mu > log_pi ? ones : zero) - (log_mu < log_pi ? ones : zero);
-      gap += sign * (mu - pi);
-      signed_pi += sign * pi;
-      signed_square += sign * pi * pi;
-    } else {
-      kl += mu * (log_mu - log_pi);
-      coupling += pi * (mu - pi);
-    }
+RowSums<kTv> SumRows(const DecideInput<float>& in, const FourRows& rows) {
+  const FourRowView behaviour(in.behaviour, in.columns, rows), policy(in.policy, in.columns, rows);
+  RowSums<kTv> sums;
+  sums.AddSampled(behaviour.LoadColumn(0), policy.LoadColumn(0));
+  int c = 1;
+  for (; c + kFloats <= in.columns; c += kFloats) {
+    Floats log_mu[kFloats], log_pi[kFloats];
+    behaviour.LoadTransposed(c, log_mu);
+    policy.LoadTransposed(c, log_pi);
+#pragma GCC unroll 4
+    for (int k = 0; k < kFloats; ++k) sums.Add(log_mu[k], log_pi[k]);
   }
-  const int padded = (columns + kFloats - 1) / kFloats * kFloats;
-  const int used = padded + unused[0] + unused[1] + unused[2] + unused[3];
-  return {static_cast<float>(used), SumOf(mu_sum), SumOf(pi_sum),    SumOf(kl),           SumOf(gap),
-          SumOf(coupling),          SumOf(square), SumOf(signed_pi), SumOf(signed_square)};
+  for (; c < in.columns; ++c) sums.Add(behaviour.LoadColumn(c), policy.LoadColumn(c));
+  return sums;
 }
 
-template <typename T>
-void Write(const Decided<T>& decided, int64_t t, const auto& out) {
-  using O = std::remove_reference_t<decltype(out.ratio[0])>;
-  out.ratio[t] = static_cast<O>(decided.ratio);
-  out.divergence[t] = static_cast<O>(decided.divergence);
-  out.direction[t] = static_cast<O>(decided.direction);
+TokenFacts<Floats> FactsOfRows(const DecideInput<float>& in, const FourRows& rows) {
+  TokenFacts<Floats> facts;
+  facts.advantage = rows.Gather(in.advantage);
+  facts.vocab_size = Floats{} + static_cast<float>(in.vocab_size);
+  if (in.tail_square) facts.tail_square = rows.Gather(in.tail_square);
+  facts.has_policy_tail = in.policy_tail != nullptr;
+  if (in.policy_tail) facts.policy_tail = rows.Gather(in.policy_tail);
+  return facts;
+}
+
+template <typename R, typename T>
+void Write(const Decided<R>& decided, int64_t t, const DecideOutput<T>& out) {
+  out.ratio[t] = static_cast<T>(decided.ratio);
+  out.divergence[t] = static_cast<T>(decided.divergence);
+  out.direction[t] = static_cast<T>(decided.direction);
   out.flags[t] = decided.flags;
 }
 
-template <typename T>
-bool IsMissing(const DecideInput<T>& in, int64_t t) {
-  return in.columns == 0 || in.behaviour[t * in.columns] == static_cast<T>(kUnused);
-}
-
-// First the sums of all rows, then the decisions: neither loop waits for the other's long chains of
-// arithmetic.
 template <bool kTv>
-void DecideBlock(const MaskRule& rule, const DecideInput<float>& in, const DecideOutput<float>& out,
-                 int64_t begin, int64_t end) {
-  SupportSums<float> sums[kBlock];
-  SampledToken<float> sampled[kBlock];
-  for (int64_t t = begin; t < end; ++t) {
-    const int64_t row = t * in.columns;
-    sums[t - begin] = SumRow<kTv>(in.behaviour + row, in.policy + row, in.columns, &sampled[t - begin]);
+void DecideFour(const MaskRule& rule, const DecideInput<float>& in, const DecideOutput<float>& out,
+                int64_t first) {
+  const FourRows rows(in, first);
+  const RowSums<kTv> sums = SumRows<kTv>(in, rows);
+  const Decided<Floats> fast = DecideToken<kTv>(rule, sums.sums(), sums.sampled(), FactsOfRows(in, rows));
+  const Ints special = fast.delicate | (sums.sampled().log_mu == kUnused);
+  if (rows.count == kFloats && (special[0] | special[1] | special[2] | special[3]) == 0) {
+    __builtin_memcpy(out.ratio + first, &fast.ratio, sizeof(Floats));
+    __builtin_memcpy(out.divergence + first, &fast.divergence, sizeof(Floats));
+    __builtin_memcpy(out.direction + first, &fast.direction, sizeof(Floats));
+    for (int i = 0; i < kFloats; ++i) out.flags[first + i] = static_cast<uint8_t>(fast.flags[i]);
+    return;
   }
-  for (int64_t t = begin; t < end; ++t) {
-    if (IsMissing(in, t)) {
+  for (int i = 0; i < rows.count; ++i) {
+    const int64_t t = first + i;
+    if (sums.sampled().log_mu[i] == kUnused) {
       Write(Decided<float>(), t, out);
-      continue;
-    }
-    const Decided<float> fast =
-        DecideToken<kTv>(rule, sums[t - begin], sampled[t - begin], FactsOf<float>(in, t));
-    if (fast.delicate) {
+    } else if (fast.delicate[i]) {
       Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
     } else {
-      Write(fast, t, out);
+      out.ratio[t] = fast.ratio[i];
+      out.divergence[t] = fast.divergence[i];
+      out.direction[t] = fast.direction[i];
+      out.flags[t] = static_cast<uint8_t>(fast.flags[i]);
     }
   }
 }
 
 template <bool kTv>
-void DecideBlock(const MaskRule& rule, const DecideInput<double>& in, const DecideOutput<double>& out,
-                 int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; ++t) {
-    Write(IsMissing(in, t) ? Decided<double>() : DecideTokenInDouble<kTv>(rule, in, t), t, out);
+void DecideFour(const MaskRule& rule, const DecideInput<double>& in, const DecideOutput<double>& out,
+                int64_t first) {
+  for (int64_t t = first; t < std::min(first + kFloats, in.tokens); ++t) {
+    const bool missing = in.behaviour[t * in.columns] == static_cast<double>(kUnused);
+    Write(missing ? Decided<double>() : DecideTokenInDouble<kTv>(rule, in, t), t, out);
   }
 }
 
 template <bool kTv, typename T>
 void DecideRows(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out) {
-#pragma omp parallel for schedule(static) if (in.tokens >= 4 * kBlock)
-  for (int64_t begin = 0; begin < in.tokens; begin += kBlock) {
-    DecideBlock<kTv>(rule, in, out, begin, std::min(begin + kBlock, in.tokens));
-  }
+#pragma omp parallel for schedule(static) if (in.tokens >= 256)
+  for (int64_t first = 0; first < in.tokens; first += kFloats) DecideFour<kTv>(rule, in, out, first);
 }
 
 }  // namespace

@@ -44,7 +44,9 @@ __device__ SupportSums<float> SumToken(const float* behaviour, const float* poli
 #pragma unroll 6
   for (int c = lane; c < columns; c += kLanes) {
     const float b = behaviour[c], p = policy[c];
-    if (b != -INFINITY) Accumulate<kTv>(&sums, b, p, __expf(b), __expf(p));
+    if (b == -INFINITY) continue;
+    sums.count += 1;
+    Accumulate<kTv>(&sums, b, p, __expf(b), __expf(p));
   }
   return {
       SumLanes<kLanes>(sums.count),  SumLanes<kLanes>(sums.mu),        SumLanes<kLanes>(sums.pi),

@@ -32,10 +32,10 @@ inline Floats AtMost(Floats x, float bound) {
 #endif
 }
 
-// exp(x) with a relative error below 2e-7. Values below -87 and above 88 are clamped there; NaN stays NaN.
-inline Floats VectorExp(Floats x) {
-  x = AtMost(AtLeast(x, -87.0f), 88.0f);
-  constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer held in the low mantissa bits
+// exp(x) for x in [-87, 88], with a relative error below 2e-7; NaN stays NaN.
+inline Floats BoundedExp(Floats x) {
+  // Adding this rounds to an integer and leaves it in the low mantissa bits, with the exponent's bias on top.
+  constexpr float kRound = 0x1.8p23f + 127;
   const Floats shifted = x * 1.44269504f + kRound;
   const Floats k = shifted - kRound;
   const Floats r = (x - k * 0x1.62e400p-1f) - k * 0x1.7f7d1cp-20f;  // x - k ln 2, |r| <= ln 2 / 2
@@ -44,7 +44,32 @@ inline Floats VectorExp(Floats x) {
   const Floats low = 4.9999230315e-1f + r * 1.6667115384e-1f;
   const Floats high = 4.1890330992e-2f + r * 8.3125017013e-3f;
   const Floats p = (1.0f + r) + r2 * (low + r2 * high);
-  return p * (Floats)(((Ints)shifted + 127) << 23);
+  return p * (Floats)((Ints)shifted << 23);
+}
+
+// exp(x); values below -87 and above 88 are clamped there.
+inline Floats VectorExp(Floats x) { return BoundedExp(AtMost(AtLeast(x, -87.0f), 88.0f)); }
+
+// log(x) for positive normal x, with an absolute error below 1e-7 max(1, |log x|).
+inline Floats VectorLog(Floats x) {
+  constexpr int32_t kRootHalf =
+      0x3f3504f3;  // the bits of sqrt(1/2): the mantissa is taken in [sqrt(1/2), sqrt(2))
+  const Ints shifted = (Ints)x - kRootHalf;
+  const Floats exponent = __builtin_convertvector(shifted >> 23, Floats);
+  const Floats f = (Floats)((shifted & 0x007fffff) + kRootHalf) - 1.0f;
+  // The minimax polynomial of Cephes' logf for (log(1 + f) - f + f^2 / 2) / f^3.
+  Floats p = 7.0376836292e-2f * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  const Floats f2 = f * f;
+  const Floats tail =
+      f2 * f * p + exponent * -2.12194440e-4f - 0.5f * f2;  // ln 2 = 0.693359375 - 2.12194440e-4
+  return f + tail + exponent * 0.693359375f;
 }
 
 inline float VectorExp(float x) { return VectorExp(Floats{x, x, x, x})[0]; }
