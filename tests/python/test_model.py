@@ -70,10 +70,10 @@ def assert_close(got: dict[str, torch.Tensor], truth: dict[str, torch.Tensor], t
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_log_probs_equal_transformers(name, tmp_path):
+def test_log_probs_equal_transformers(name, device, tmp_path):
     model = make_model(name)
     model.save_pretrained(tmp_path)
-    assert_scores(tmp_path, model, make_sequences(LENGTHS))
+    assert_scores(tmp_path, model, make_sequences(LENGTHS), "--device", device)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -172,11 +172,11 @@ def test_reads_every_stored_precision_single_and_sharded(dtype, shards, tmp_path
     assert_scores(tmp_path, truth, make_sequences(LENGTHS))
 
 
-def test_computes_in_bfloat16(tmp_path):
-    for name in ["llama", "qwen3-moe-norm"]:
+def test_computes_in_bfloat16(device, tmp_path):
+    for name in ["llama", "qwen3-tied-bias", "qwen3-moe-norm"]:
         make_model(name).bfloat16().save_pretrained(tmp_path / name)
         sequences = make_sequences([40, 90])
-        scores = torch.cat(score(tmp_path / name, sequences, "--dtype", "bf16"))
+        scores = torch.cat(score(tmp_path / name, sequences, "--dtype", "bf16", "--device", device))
         rounded = AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.bfloat16)
         full = AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float32)
         with torch.no_grad():
