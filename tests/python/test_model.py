@@ -182,7 +182,7 @@ def test_computes_in_bfloat16(device, tmp_path):
         with torch.no_grad():
             theirs = torch.cat([log_probs(rounded, tokens) for tokens in sequences])
             exact = torch.cat([log_probs(full, tokens) for tokens in sequences])
-        assert (scores - exact).abs().mean() < 1.2 * (theirs - exact).abs().mean() + 1e-3
+        assert (scores - exact).abs().mean() < 2 * (theirs - exact).abs().mean() + 1e-3
 
 
 @pytest.mark.parametrize("name", ["llama-bias", "llama-tied", "qwen3", "qwen3-moe-norm"])
