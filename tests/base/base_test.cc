@@ -10,18 +10,10 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "base/utf8.h"
+#include "message_of.h"
 
 namespace augur {
 namespace {
-
-std::string MessageOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class FileTest : public testing::Test {
  protected:

@@ -7,18 +7,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "message_of.h"
 
 namespace augur {
 namespace {
-
-std::string MessageOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 Prompt Read(const char* row, const PromptColumns& columns = {}) {
   return PromptFromRow(Json::parse(row), columns, "f:1");

@@ -7,23 +7,14 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
+#include "message_of.h"
 
 namespace augur {
-
-inline std::string MessageOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // Whether a message contains what it should say.
 inline testing::AssertionResult Says(std::string_view message, std::string_view part) {

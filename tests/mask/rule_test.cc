@@ -3,21 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 
 #include "base/error.h"
+#include "message_of.h"
 
 namespace augur {
 namespace {
-
-std::string MessageOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(RuleText, EveryPresetSurvivesFormattingAndParsing) {
   for (const std::string_view name : PresetNames()) {

@@ -9,19 +9,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "message_of.h"
 #include "text/small_tokenizer.h"
 
 namespace augur {
 namespace {
-
-std::string MessageOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(TokenizerTest, MergesTheLowestRankFirstAndTheLeftmostOfEquals) {
   const Tokenizer tokenizer = SmallTokenizer();
