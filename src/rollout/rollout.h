@@ -1,0 +1,42 @@
+// What generation hands on: sampled tokens, and the behaviour policy's support at each of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace augur {
+
+enum class FinishReason {
+  kEos,        // the model ended the response; its end token is the last token
+  kLength,     // max_tokens, or the end of the context, was reached
+  kStopText,   // a stop string appeared
+  kCancelled,  // generation was interrupted; the tokens so far are kept
+  kFailed,     // `error` says why; the tokens so far are kept
+};
+std::string_view FinishReasonName(FinishReason reason);  // "eos", "length", "stop", "cancelled", "failed"
+
+// The support contract: column 0 is the sampled token, the rest the K most likely without it, in falling
+// order; unused columns hold id -1 and -inf. Log-probs are at the sampling temperature, in float32, over the
+// untruncated distribution.
+struct RecordedSupport {
+  int64_t columns = 0;          // K + 1; 0 where nothing was recorded
+  std::vector<int32_t> ids;     // [tokens, columns]
+  std::vector<float> logprobs;  // [tokens, columns]
+};
+
+struct Rollout {
+  uint64_t prompt = 0;  // the request's key
+  int64_t sample = 0;   // 0 .. samples - 1 within its group
+  std::vector<int32_t> prompt_tokens;
+  std::vector<int32_t> tokens;  // the response, with the end token where there is one
+  std::vector<float> logprobs;  // [tokens], of the sampled tokens
+  RecordedSupport support;
+  double temperature = 1;
+  int64_t weight_version = 0;
+  FinishReason finish = FinishReason::kEos;
+  std::string error;
+};
+
+}  // namespace augur
