@@ -37,6 +37,21 @@ std::vector<const Json*> Parts(const Json& spec, const char* list_key, std::stri
   return parts;
 }
 
+// A token beyond the embedding would be read from memory that is not the model's. What else config.json holds
+// is the model's business.
+void CheckFitsEmbedding(const Tokenizer& tokenizer, const std::filesystem::path& config) {
+  if (!std::filesystem::exists(config)) return;
+  const Json rows = KeyOrNull(ParseJson(ReadFile(config), config.string()), "vocab_size");
+  if (!rows.is_number_unsigned() || rows.get<uint64_t>() >= tokenizer.vocab_size()) return;
+  throw Error(
+      config.parent_path().string(),
+      fmt::format(
+          "tokenizer.json has ids up to {}, but the embedding has {} rows (vocab_size in config.json)",
+          tokenizer.vocab_size() - 1, rows.get<uint64_t>()),
+      "fetch tokenizer and model of one version, or give the embedding more rows "
+      "(transformers' resize_token_embeddings)");
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::FromDirectory(const std::filesystem::path& directory) {
@@ -48,7 +63,9 @@ Tokenizer Tokenizer::FromDirectory(const std::filesystem::path& directory) {
     throw Error(directory.string(), "has no tokenizer.json",
                 "fetch it with the model, or save it with transformers' save_pretrained");
   }
-  return FromJson(ReadFile(path), path.string());
+  Tokenizer tokenizer = FromJson(ReadFile(path), path.string());
+  CheckFitsEmbedding(tokenizer, directory / "config.json");
+  return tokenizer;
 }
 
 Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view where) {

@@ -141,3 +141,18 @@ def test_an_id_out_of_range_is_named_when_decoding(spec, complaint, bad):
 def test_unknown_flags_and_formats_suggest_the_nearest(spec, complaint):
     assert "did you mean '--decode'" in complaint(spec, "--decod")
     assert "did you mean 'qwen3'" in complaint(spec, "--chat-format", "qwen33")
+
+
+@pytest.mark.parametrize("flags", [(), ("--decode",)])
+def test_a_tokenizer_larger_than_the_embedding_is_refused(spec, complaint, tmp_path, flags):
+    largest = max([*spec["model"]["vocab"].values(), *(token["id"] for token in spec["added_tokens"])])
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "vocab_size": largest}))
+    text = complaint(spec, *flags)
+    assert f"ids up to {largest}" in text and f"the embedding has {largest} rows" in text
+
+
+def test_a_tokenizer_that_just_fits_the_embedding_is_read(spec, tmp_path):
+    largest = max([*spec["model"]["vocab"].values(), *(token["id"] for token in spec["added_tokens"])])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "vocab_size": largest + 1}))
+    assert run_augur("tokenize", tmp_path, stdin='{"text":"a"}\n').stdout.startswith('{"ids":')
