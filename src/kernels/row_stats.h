@@ -28,7 +28,8 @@ struct LogitRows {
 template <typename T>
 struct RowStats {
   // [rows, columns] logits of the support known more precisely than in the rows (before softcap and
-  // temperature); null reads them from the rows.
+  // temperature); null reads them from the rows. Where given, the rows' own entries of the support may be
+  // overwritten, which spares the sweep looking up what belongs to it.
   const T* support_logits = nullptr;
   T* log_sum_exp = nullptr;       // [rows]
   T* entropy = nullptr;           // [rows]

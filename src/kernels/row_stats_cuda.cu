@@ -11,6 +11,15 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kGroup = 8;  // elements a thread takes at a time: one byte of the support bitmap
 
+constexpr int64_t kStride = kThreads * kGroup;
+constexpr int kBatch = 4;  // groups in flight per thread
+
+// A logit whose probability is 0, finite so that it may be multiplied by it.
+template <typename E>
+constexpr float kNothing = -1e30f;
+template <>
+constexpr float kNothing<__half> = -65504.0f;
+
 constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 
 __device__ float Exp2(float x) {
@@ -43,6 +52,17 @@ __device__ void LoadGroup(const E* row, int64_t index, int64_t vocab, bool align
   }
 }
 
+// kBatch groups, one stride apart; 16-byte loads, so the row must be aligned.
+template <typename E>
+__device__ void LoadBatch(const E* first, E raw[kBatch][kGroup]) {
+  constexpr int kVectors = kGroup * sizeof(E) / 16;
+  for (int b = 0; b < kBatch; ++b) {
+    for (int v = 0; v < kVectors; ++v) {
+      reinterpret_cast<uint4*>(raw[b])[v] = reinterpret_cast<const uint4*>(first + b * kStride)[v];
+    }
+  }
+}
+
 template <typename T, typename E>
 __device__ void StoreGroup(E* row, int64_t index, int64_t width, bool aligned, const T values[kGroup]) {
   if (aligned && index + kGroup <= width) {
@@ -62,6 +82,24 @@ __device__ bool IsAligned(const E* row) {
   return reinterpret_cast<uintptr_t>(row) % 16 == 0;
 }
 
+// The largest of eight elements; two at a time where the type has an instruction for it.
+template <typename E>
+__device__ auto LargestOf(const E raw[kGroup]) {
+  auto top = raw[0];
+  for (int i = 1; i < kGroup; ++i) top = raw[i] > top ? raw[i] : top;
+  return top;
+}
+__device__ inline float LargestOf(const __nv_bfloat16 raw[kGroup]) {
+  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(raw);
+  const __nv_bfloat162 top = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
+  return fmaxf(__low2float(top), __high2float(top));
+}
+__device__ inline float LargestOf(const __half raw[kGroup]) {
+  const auto* pairs = reinterpret_cast<const __half2*>(raw);
+  const __half2 top = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
+  return fmaxf(__low2float(top), __high2float(top));
+}
+
 // One thread's sums over capped logits u: of e, e^2 and e y with y = (u - max) / temperature in powers of
 // two, e = 2^y. Differences are taken before they are scaled, so large logits lose nothing.
 template <typename T>
@@ -70,25 +108,30 @@ struct ThreadSums {
   T max = -INFINITY;
   T sum = 0, square = 0, weighted = 0;
 
+  __device__ void RaiseMax(T top) {
+    if (!(top > max)) return;
+    const T shift = sum > 0 ? (max - top) * to_power : T(0);
+    const T factor = Exp2(shift);
+    weighted = factor * (weighted + shift * sum);
+    sum *= factor;
+    square *= factor * factor;
+    max = top;
+  }
+
+  __device__ void AddOne(T u) {
+    const T y = (u - max) * to_power;
+    const T e = Exp2(y);
+    sum += e;
+    square += e * e;
+    weighted += e * fmax(y, T(-2000));  // e is 0 there; keeps 0 * -inf out of the sum
+  }
+
   __device__ void Add(const T u[kGroup]) {
     T top = u[0];
     for (int i = 1; i < kGroup; ++i) top = fmax(top, u[i]);
-    if (top > max) {
-      const T shift = sum > 0 ? (max - top) * to_power : T(0);
-      const T factor = Exp2(shift);
-      weighted = factor * (weighted + shift * sum);
-      sum *= factor;
-      square *= factor * factor;
-      max = top;
-    }
+    RaiseMax(top);
     if (max == static_cast<T>(-INFINITY)) return;
-    for (int i = 0; i < kGroup; ++i) {
-      const T y = (u[i] - max) * to_power;
-      const T e = Exp2(y);
-      sum += e;
-      square += e * e;
-      weighted += e * fmax(y, T(-2000));  // e is 0 there; keeps 0 * -inf out of the sum
-    }
+    for (int i = 0; i < kGroup; ++i) AddOne(u[i]);
   }
 
   __device__ SoftmaxSums<T> InNaturalUnits(T inverse_temperature) const {
@@ -127,7 +170,58 @@ __device__ void LoadCapped(const E* logits, int64_t index, int64_t vocab, bool a
   for (int i = 0; i < kGroup; ++i) out[i] = (excluded >> i & 1) ? static_cast<T>(-INFINITY) : out[i];
 }
 
+// Takes the support out of the row by a bit per token, then sweeps.
 template <typename T, typename E>
+__device__ void SweepAround(const LogitRows& rows, const E* logits, const int32_t* support, uint32_t* bitmap,
+                            ThreadSums<T>* mine) {
+  const int words = static_cast<int>((rows.vocab + 31) / 32);
+  for (int w = threadIdx.x; w < words; w += kThreads) bitmap[w] = 0;
+  __syncthreads();
+  for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
+    if (support[c] >= 0) atomicOr(&bitmap[support[c] / 32], 1u << (support[c] % 32));
+  }
+  __syncthreads();
+  const bool aligned = IsAligned(logits);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(bitmap);
+  const T softcap = static_cast<T>(rows.softcap);
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += 2 * kStride) {
+    T first[kGroup], second[kGroup];
+    LoadCapped(logits, j, rows.vocab, aligned, bytes, softcap, first);
+    LoadCapped(logits, j + kStride, rows.vocab, aligned, bytes, softcap, second);
+    mine->Add(first);
+    mine->Add(second);
+  }
+}
+
+// Overwrites the support with a logit that counts for nothing, then sweeps without asking. Several groups are
+// loaded before the first is used: the sweep is bound by memory.
+template <typename T, typename E>
+__device__ void SweepOverwritten(const LogitRows& rows, E* logits, const int32_t* support,
+                                 ThreadSums<T>* mine) {
+  for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
+    if (support[c] >= 0) logits[support[c]] = static_cast<E>(static_cast<T>(kNothing<E>));
+  }
+  __syncthreads();
+  const bool aligned = IsAligned(logits);
+  int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup;
+  for (; aligned && j + (kBatch - 1) * kStride + kGroup <= rows.vocab; j += kBatch * kStride) {
+    alignas(16) E raw[kBatch][kGroup];
+    LoadBatch(logits + j, raw);
+    T top = static_cast<T>(LargestOf(raw[0]));
+    for (int b = 1; b < kBatch; ++b) top = fmax(top, static_cast<T>(LargestOf(raw[b])));
+    mine->RaiseMax(top);
+    for (int b = 0; b < kBatch; ++b) {
+      for (int i = 0; i < kGroup; ++i) mine->AddOne(static_cast<T>(raw[b][i]));
+    }
+  }
+  for (; j < rows.vocab; j += kStride) {
+    T group[kGroup];
+    LoadGroup(logits, j, rows.vocab, aligned, group);
+    mine->Add(group);
+  }
+}
+
+template <typename T, typename E, bool kOverwrite>
 __global__ void __launch_bounds__(kThreads, 2) StatsKernel(LogitRows rows, RowStats<T> out) {
   extern __shared__ uint32_t bitmap[];  // one bit per token of the vocabulary: is it in the support?
   __shared__ SoftmaxSums<T> warp_sums[kThreads / 32];
@@ -136,25 +230,11 @@ __global__ void __launch_bounds__(kThreads, 2) StatsKernel(LogitRows rows, RowSt
   const int32_t* support = rows.support + r * rows.columns;
   const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
 
-  const int words = static_cast<int>((rows.vocab + 31) / 32);
-  for (int w = threadIdx.x; w < words; w += kThreads) bitmap[w] = 0;
-  __syncthreads();
-  for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
-    if (support[c] >= 0) atomicOr(&bitmap[support[c] / 32], 1u << (support[c] % 32));
-  }
-  __syncthreads();
-
-  // Two groups at a time, loaded before either is used: the sweep is bound by memory.
   ThreadSums<T> mine{static_cast<T>(kLog2E / rows.temperature)};
-  const bool aligned = IsAligned(logits);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(bitmap);
-  constexpr int64_t kStride = kThreads * kGroup;
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += 2 * kStride) {
-    T first[kGroup], second[kGroup];
-    LoadCapped(logits, j, rows.vocab, aligned, bytes, scale.softcap, first);
-    LoadCapped(logits, j + kStride, rows.vocab, aligned, bytes, scale.softcap, second);
-    mine.Add(first);
-    mine.Add(second);
+  if constexpr (kOverwrite) {
+    SweepOverwritten(rows, const_cast<E*>(logits), support, &mine);
+  } else {
+    SweepAround(rows, logits, support, bitmap, &mine);
   }
   const SoftmaxSums<T> sums = MergeWarp(mine.InNaturalUnits(scale.inverse_temperature));
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sums;
@@ -239,17 +319,26 @@ __global__ void __launch_bounds__(kThreads, 2) GradientKernel(LogitRows rows, Ro
       }
     }
   };
-  constexpr int64_t kStride = kThreads * kGroup;
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.width; j += 2 * kStride) {
-    T first[kGroup] = {}, second[kGroup] = {};
-    if (live) {
-      LoadGroup(logits, j, rows.vocab, aligned, first);
-      LoadGroup(logits, j + kStride, rows.vocab, aligned, second);
-      of_group(j, first);
-      of_group(j + kStride, second);
+  int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup;
+  for (; live && aligned && j + (kBatch - 1) * kStride + kGroup <= rows.vocab; j += kBatch * kStride) {
+    alignas(16) E raw[kBatch][kGroup];
+    LoadBatch(logits + j, raw);
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      T group[kGroup];
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) group[i] = static_cast<T>(raw[b][i]);
+      of_group(j + b * kStride, group);
+      StoreGroup(gradient, j + b * kStride, rows.width, true, group);
     }
-    StoreGroup(gradient, j, rows.width, aligned, first);
-    StoreGroup(gradient, j + kStride, rows.width, aligned, second);
+  }
+  for (; j < rows.width; j += kStride) {
+    T group[kGroup] = {};
+    if (live) {
+      LoadGroup(logits, j, rows.vocab, aligned, group);
+      of_group(j, group);
+    }
+    StoreGroup(gradient, j, rows.width, aligned, group);
   }
   __syncthreads();
   if (!live) return;
@@ -260,12 +349,17 @@ __global__ void __launch_bounds__(kThreads, 2) GradientKernel(LogitRows rows, Ro
 
 template <typename T, typename E>
 void LaunchStats(const LogitRows& rows, const RowStats<T>& stats, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(rows.rows);
+  if (stats.support_logits != nullptr && rows.softcap == 0) {
+    StatsKernel<T, E, true><<<blocks, kThreads, 0, stream>>>(rows, stats);
+    return;
+  }
   const size_t bytes = (rows.vocab + 31) / 32 * 4;
-  const auto kernel = StatsKernel<T, E>;
+  const auto kernel = StatsKernel<T, E, false>;
   CheckCuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       "row statistics on the GPU");
-  kernel<<<static_cast<unsigned>(rows.rows), kThreads, bytes, stream>>>(rows, stats);
+  kernel<<<blocks, kThreads, bytes, stream>>>(rows, stats);
 }
 
 template <typename T, typename E>

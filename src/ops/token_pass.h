@@ -50,7 +50,8 @@ struct LogitView {
   double softcap = 0;
 };
 
-// Fills the statistics. support_logits [T, M] (or undefined) are more precise than those in the rows.
+// Fills the statistics. support_logits [T, M] (or undefined) are more precise than those in the rows, which
+// may then be overwritten.
 void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, const TokenPass& pass);
 // Fills decisions, loss terms and gradient parts from the statistics.
 void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
