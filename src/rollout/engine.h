@@ -48,6 +48,7 @@ struct SamplingOptions {
   int64_t samples = 1;  // responses to each prompt
   int64_t support = 0;  // K: this many most likely tokens are recorded beside the sampled one; 0: none
   uint64_t seed = 0;
+  int64_t vocabulary = 0;  // ids from here on are padding rows of the head, never sampled; 0: all are tokens
   std::vector<int32_t> end_tokens;      // any of them ends a response
   std::vector<std::string> stop_texts;  // need a `text` function in GenerateHooks
 };
@@ -55,6 +56,9 @@ struct SamplingOptions {
 // Throws Error, with the reason, for options under which the recorded log-probs would not be those of the
 // distribution sampled from (top_k, top_p, min_p, greedy).
 void CheckTrainingSampling(const SamplingOptions& options, std::string_view where);
+
+// Throws Error naming the field for options out of range. `has_text`: whether tokens' bytes are known.
+void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& config, bool has_text);
 
 // One prompt. `key` stands for it in the random generator: draws depend on (seed, key, sample, position)
 // alone. `where` opens error messages about it.

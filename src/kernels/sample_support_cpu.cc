@@ -1,0 +1,292 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/float_lanes.h"
+#include "kernels/sample_support.h"
+#include "kernels/simd.h"
+
+namespace augur {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int kBlock = 1024;  // columns whose scaled logits stay in the first-level cache
+
+struct Candidate {
+  float value;  // scaled logit
+  int32_t id;
+};
+
+// By falling likelihood, ties by rising id.
+bool MoreLikely(const Candidate& a, const Candidate& b) {
+  return a.value != b.value ? a.value > b.value : a.id < b.id;
+}
+
+// What one sweep over a row leaves.
+struct RowSummary {
+  bool finite = false;
+  float most = -kInfinity;           // largest scaled logit
+  double total = 0;                  // sum of exp(scaled logit - most)
+  std::vector<double> block_totals;  // its parts by block
+  std::vector<Candidate> best;       // the K most likely
+
+  double LogSumExp() const { return most + std::log(total); }
+};
+
+float ScaleOf(const SampleSettings& settings) {
+  return settings.temperature > 0 ? 1.0f / settings.temperature : 1.0f;
+}
+
+// Scales a block of at most kBlock logits, padding with -infinity to whole vectors; returns the largest and
+// whether there is a NaN.
+template <typename T>
+AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float scale, float* to, bool* nan) {
+  for (int i = count / kFloats * kFloats; i < (count + kFloats - 1) / kFloats * kFloats; ++i) {
+    to[i] = i < count ? static_cast<float>(from[i]) * scale : -kInfinity;
+  }
+  Floats most = Floats{} - kInfinity;
+  Ints odd{};
+  const int whole = (count + kFloats - 1) / kFloats * kFloats;
+  for (int i = 0; i < whole; i += kFloats) {
+    Floats x;
+    if (i + kFloats <= count) {
+      for (int j = 0; j < kFloats; ++j) x[j] = static_cast<float>(from[i + j]) * scale;
+      for (int j = 0; j < kFloats; ++j) to[i + j] = x[j];
+    } else {
+      for (int j = 0; j < kFloats; ++j) x[j] = to[i + j];
+    }
+    most = x > most ? x : most;
+    odd |= x != x;
+  }
+  *nan = (odd[0] | odd[1] | odd[2] | odd[3]) != 0;
+  return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+}
+
+// exp(x - most), exactly 0 for -infinity and what is negligible.
+inline Floats Weight(const float* x, float most) {
+  const Floats shifted = Floats{x[0], x[1], x[2], x[3]} - most;
+  return shifted >= -87.0f ? BoundedExp(shifted) : Floats{};
+}
+
+AUGUR_CPU_CLONES float SumBlock(const float* block, int count, float most) {
+  Floats sums[4] = {};
+  int i = 0;
+  for (; i + 4 * kFloats <= count; i += 4 * kFloats) {
+    for (int j = 0; j < 4; ++j) sums[j] += Weight(block + i + j * kFloats, most);
+  }
+  for (; i < count; i += kFloats) sums[0] += Weight(block + i, most);
+  return SumOf((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+// Keeps `best` sorted and at most `limit` long.
+void Insert(Candidate candidate, size_t limit, std::vector<Candidate>* best) {
+  if (best->size() < limit) {
+    best->push_back(candidate);
+  } else {
+    best->back() = candidate;
+  }
+  for (size_t i = best->size() - 1; i > 0 && (*best)[i].value > (*best)[i - 1].value; --i) {
+    std::swap((*best)[i], (*best)[i - 1]);
+  }
+}
+
+void CollectBest(const float* block, int count, float block_most, int32_t first_id, size_t limit,
+                 std::vector<Candidate>* best) {
+  auto least = [&] { return best->size() < limit ? -kInfinity : best->back().value; };
+  if (limit == 0 || !(block_most > least())) return;
+  for (int i = 0; i < count; ++i) {
+    if (block[i] > least()) Insert({block[i], first_id + i}, limit, best);
+  }
+}
+
+// One sweep: each block is read once and worked on in cache.
+template <typename T>
+RowSummary Summarize(const T* row, const SampleSettings& settings) {
+  const float scale = ScaleOf(settings);
+  const int64_t blocks = (settings.vocab + kBlock - 1) / kBlock;
+  const size_t keep = std::max<size_t>(settings.support, 1);
+  RowSummary summary;
+  summary.best.reserve(keep);
+  std::vector<float> peaks(blocks);
+  summary.block_totals.resize(blocks);
+  alignas(64) float block[kBlock];
+  bool any_nan = false;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - b * kBlock));
+    bool nan = false;
+    const float most = LoadBlock(row + b * kBlock, count, scale, block, &nan);
+    any_nan |= nan;
+    peaks[b] = most;
+    summary.most = std::max(summary.most, most);
+    if (most == -kInfinity) continue;
+    summary.block_totals[b] = SumBlock(block, (count + kFloats - 1) / kFloats * kFloats, most);
+    CollectBest(block, count, most, static_cast<int32_t>(b * kBlock), keep, &summary.best);
+  }
+  summary.finite = !any_nan && std::isfinite(summary.most);
+  if (!summary.finite) return summary;
+  for (int64_t b = 0; b < blocks; ++b) {
+    if (peaks[b] == -kInfinity) continue;
+    summary.block_totals[b] *= std::exp(static_cast<double>(peaks[b]) - summary.most);
+    summary.total += summary.block_totals[b];
+  }
+  return summary;
+}
+
+template <typename T>
+Candidate DrawFromAll(const T* row, const SampleSettings& settings, const RowSummary& summary,
+                      double uniform) {
+  const float scale = ScaleOf(settings);
+  double target = uniform * summary.total;
+  const int64_t blocks = static_cast<int64_t>(summary.block_totals.size());
+  int64_t b = 0, last = 0;
+  for (; b < blocks; ++b) {
+    if (summary.block_totals[b] > 0) last = b;
+    if (target < summary.block_totals[b]) break;
+    target -= summary.block_totals[b];
+  }
+  if (b == blocks) b = last;  // rounding let the parts sum to less than the whole
+  const int64_t end = std::min(settings.vocab, (b + 1) * kBlock);
+  Candidate drawn{-kInfinity, -1};
+  double cumulative = 0;
+  for (int64_t i = b * kBlock; i < end; ++i) {
+    const float z = static_cast<float>(row[i]) * scale, shifted = z - summary.most;
+    if (!(shifted >= -87.0f)) continue;
+    cumulative += VectorExp(shifted);
+    drawn = {z, static_cast<int32_t>(i)};
+    if (cumulative > target) break;
+  }
+  return drawn.id < 0 ? summary.best[0] : drawn;
+}
+
+// The most likely tokens that the truncations leave, in falling order.
+template <typename T>
+std::vector<Candidate> Truncated(const T* row, const SampleSettings& settings, const RowSummary& summary) {
+  const float scale = ScaleOf(settings);
+  const auto less = [](const Candidate& a, const Candidate& b) { return MoreLikely(b, a); };
+  const float floor =
+      settings.min_p > 0 ? summary.most + std::log(settings.min_p) - 1e-6f * std::fabs(summary.most) : 0.0f;
+  std::vector<Candidate> heap;
+  for (int64_t i = 0; i < settings.vocab; ++i) {
+    const float z = static_cast<float>(row[i]) * scale;
+    if (z > -kInfinity) heap.push_back({z, static_cast<int32_t>(i)});
+  }
+  std::make_heap(heap.begin(), heap.end(), less);
+  const size_t limit = settings.top_k > 0 ? std::min<size_t>(settings.top_k, heap.size()) : heap.size();
+  std::vector<Candidate> kept;
+  double mass = 0;
+  while (kept.size() < limit) {
+    // Without top_k the mass that top_p is a share of is known beforehand, and few are taken off the heap.
+    if (settings.top_k == 0 && !kept.empty()) {
+      if (settings.top_p < 1 && mass >= settings.top_p * summary.total) break;
+      if (settings.min_p > 0 && heap.front().value < floor) break;
+    }
+    std::pop_heap(heap.begin(), heap.end(), less);
+    kept.push_back(heap.back());
+    heap.pop_back();
+    mass += std::exp(static_cast<double>(kept.back().value) - summary.most);
+  }
+  double cumulative = 0;
+  size_t count = 0;
+  while (count < kept.size()) {
+    if (count > 0 && settings.top_p < 1 && settings.top_k > 0 && cumulative >= settings.top_p * mass) break;
+    if (count > 0 && settings.min_p > 0 && kept[count].value < floor) break;
+    cumulative += std::exp(static_cast<double>(kept[count++].value) - summary.most);
+  }
+  kept.resize(count);
+  return kept;
+}
+
+Candidate DrawFrom(const std::vector<Candidate>& candidates, float most, double uniform) {
+  double total = 0;
+  for (const Candidate& c : candidates) total += std::exp(static_cast<double>(c.value) - most);
+  double cumulative = 0;
+  for (const Candidate& c : candidates) {
+    cumulative += std::exp(static_cast<double>(c.value) - most);
+    if (cumulative > uniform * total) return c;
+  }
+  return candidates.back();
+}
+
+void WriteSupport(const RowSummary& summary, Candidate drawn, const SampleSettings& settings, int32_t* ids,
+                  float* logprobs) {
+  const double lse = summary.LogSumExp();
+  const int64_t columns = settings.columns();
+  int64_t column = 0;
+  auto add = [&](Candidate c) {
+    ids[column] = c.id;
+    logprobs[column++] = static_cast<float>(c.value - lse);
+  };
+  add(drawn);
+  for (const Candidate& c : summary.best) {
+    if (c.id != drawn.id) add(c);
+  }
+  for (; column < columns; ++column) {
+    ids[column] = -1;
+    logprobs[column] = -kInfinity;
+  }
+}
+
+void WriteFailure(int64_t draw, const SampleSettings& settings, const SampleResults& out) {
+  out.finite[draw] = 0;
+  out.tokens[draw] = -1;
+  out.logprobs[draw] = std::numeric_limits<float>::quiet_NaN();
+  const int64_t columns = settings.columns();
+  std::fill_n(out.support_ids + draw * columns, columns, -1);
+  std::fill_n(out.support_logprobs + draw * columns, columns, -kInfinity);
+}
+
+// All draws from one row.
+template <typename T>
+void SampleRow(const T* row, const SampleDraw* draws, int64_t begin, int64_t end,
+               const SampleSettings& settings, const SampleResults& out) {
+  const RowSummary summary = Summarize(row, settings);
+  std::vector<Candidate> candidates;
+  const bool greedy = settings.temperature == 0;
+  if (summary.finite && !greedy && settings.truncates()) candidates = Truncated(row, settings, summary);
+  for (int64_t d = begin; d < end; ++d) {
+    if (!summary.finite) {
+      WriteFailure(d, settings, out);
+      continue;
+    }
+    Candidate drawn = summary.best[0];
+    if (!greedy) {
+      const double uniform = UniformOf(draws[d]);
+      drawn = candidates.empty() ? DrawFromAll(row, settings, summary, uniform)
+                                 : DrawFrom(candidates, summary.most, uniform);
+    }
+    out.finite[d] = 1;
+    out.tokens[d] = drawn.id;
+    out.logprobs[d] = static_cast<float>(drawn.value - summary.LogSumExp());
+    const int64_t columns = settings.columns();
+    if (columns > 0) {
+      WriteSupport(summary, drawn, settings, out.support_ids + d * columns,
+                   out.support_logprobs + d * columns);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void SampleSupportCpu(const T* logits, const SampleDraw* draws, int64_t count, const SampleSettings& settings,
+                      const SampleResults& out) {
+  std::vector<int64_t> begins;  // of the runs of draws from the same row
+  for (int64_t d = 0; d < count; ++d) {
+    if (d == 0 || draws[d].row != draws[d - 1].row) begins.push_back(d);
+  }
+  const auto runs = static_cast<int64_t>(begins.size());
+  begins.push_back(count);
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < runs; ++r) {
+    SampleRow(logits + draws[begins[r]].row * settings.stride, draws, begins[r], begins[r + 1], settings,
+              out);
+  }
+}
+
+template void SampleSupportCpu(const float*, const SampleDraw*, int64_t, const SampleSettings&,
+                               const SampleResults&);
+template void SampleSupportCpu(const BFloat16*, const SampleDraw*, int64_t, const SampleSettings&,
+                               const SampleResults&);
+
+}  // namespace augur

@@ -1,0 +1,98 @@
+// One call of Engine::Generate: which sequences run, wait, share and give way.
+//
+// A request's samples are a group. Its prompt is prefilled once; the first tokens of all samples are drawn
+// from that prefill; each sample then shares the prompt's full pages and has its own copy of the last, partly
+// filled one. When pages run out, prompts that no running sample uses are dropped, then the sample admitted
+// last gives way: it keeps its tokens, gives back its pages, and on its return feeds its tokens through
+// Decode again, so that it goes on exactly as if nothing had happened.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "rollout/backend.h"
+#include "rollout/engine.h"
+#include "rollout/page_pool.h"
+#include "rollout/stop_text.h"
+
+namespace augur {
+
+class Generation {
+ public:
+  struct Setting {
+    const ModelConfig& config;
+    Backend& backend;
+    int64_t pages;      // reserved in the backend
+    int64_t max_batch;  // most sequences at once
+    int64_t weight_version;
+  };
+
+  Generation(const Setting& setting, std::span<const GenerateRequest> requests,
+             const SamplingOptions& options, const GenerateHooks& hooks);
+
+  std::vector<Rollout> Run(EngineStats* stats);
+
+ private:
+  struct Group {
+    const GenerateRequest* request = nullptr;
+    std::vector<int32_t> pages;  // of the prompt, its keys and values computed; empty while they are not
+    int64_t unfinished = 0, running = 0;
+  };
+  struct Sample {
+    Group* group = nullptr;
+    Rollout* rollout = nullptr;
+    std::vector<int32_t> pages;
+    int64_t cached = 0;  // positions whose keys and values are computed
+    int64_t limit = 0;   // most tokens of the response
+    StopTextFinder stop;
+    bool finished = false;
+  };
+
+  void Enqueue(std::span<const GenerateRequest> requests);
+
+  // Prefills the prompts of waiting samples as far as slots and pages allow.
+  void PrefillPrompts();
+  void RunPrefill(const std::vector<Group*>& groups);
+  // Moves waiting samples whose prompt is computed into the batch.
+  void AdmitSamples();
+  bool Attach(Sample* sample);
+  // Gives every running sample the page its next token needs; some may give way.
+  void MakeRoom();
+  void DecodeStep();
+
+  bool EnsureFreePages(int64_t count, const Group* needed);
+  void GiveWay(Sample* sample);
+  // The result of a draw into the sample's rollout.
+  void Append(Sample* sample, int64_t draw);
+  void Finish(Sample* sample, FinishReason reason, std::string error = "");
+
+  int64_t PagesFor(int64_t tokens) const;
+  int64_t OwnPages(const Sample& sample) const;
+  int64_t PromptLength(const Group& group) const;
+  SampleDraw DrawFor(const Sample& sample, int64_t row) const;
+  SampleResults MakeResults(size_t draws);
+
+  const Setting setting_;
+  const SamplingOptions& options_;
+  const GenerateHooks& hooks_;
+  SampleSettings sampling_;
+  std::vector<Rollout> rollouts_;
+  std::deque<Group> groups_;
+  std::deque<Sample> samples_;
+  std::deque<Sample*> waiting_;
+  std::vector<Sample*> running_;
+  PagePool pool_;
+  EngineStats* stats_ = nullptr;
+  GenerateProgress progress_;
+
+  // Reused from step to step.
+  std::vector<DecodeSequence> decodes_;
+  std::vector<SampleDraw> draws_;
+  std::vector<int32_t> tokens_, support_ids_;
+  std::vector<float> logprobs_, support_logprobs_;
+  std::vector<uint8_t> finite_;
+};
+
+}  // namespace augur

@@ -1,0 +1,76 @@
+#include <cmath>
+
+#include "base/error.h"
+#include "rollout/engine.h"
+
+namespace augur {
+
+std::string_view FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEos:
+      return "eos";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kStopText:
+      return "stop";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kFailed:
+      return "failed";
+  }
+  return "failed";
+}
+
+RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view where) {
+  if (name == "fp32") return RolloutPrecision::kFp32;
+  if (name == "bf16") return RolloutPrecision::kBf16;
+  if (name == "fp8") return RolloutPrecision::kFp8;
+  constexpr std::string_view kNames[] = {"fp32", "bf16", "fp8"};
+  throw UnknownName(where, "rollout precision", name, kNames);
+}
+
+void CheckTrainingSampling(const SamplingOptions& options, std::string_view where) {
+  std::string culprit;
+  if (options.temperature == 0) culprit = "greedy decoding (temperature 0)";
+  if (options.top_k > 0) culprit = fmt::format("top_k {}", options.top_k);
+  if (options.top_p < 1) culprit = fmt::format("top_p {}", options.top_p);
+  if (options.min_p > 0) culprit = fmt::format("min_p {}", options.min_p);
+  if (culprit.empty()) return;
+  throw Error(where,
+              culprit +
+                  " truncates the distribution: the recorded log-probs would not be those of the "
+                  "distribution sampled from",
+              "sample with a temperature alone for training; truncations are for evaluation");
+}
+
+void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& config, bool has_text) {
+  auto require = [](bool good, std::string_view field, std::string what, std::string_view remedy) {
+    if (!good) throw Error(field, what, remedy);
+  };
+  require(std::isfinite(options.temperature) && options.temperature >= 0, "temperature",
+          fmt::format("{} is not a temperature", options.temperature), "give 0 (greedy) or more");
+  require(options.top_k >= 0, "top_k", fmt::format("{} is negative", options.top_k),
+          "give a count, or 0 for all");
+  require(options.top_p > 0 && options.top_p <= 1, "top_p", fmt::format("{} is not a share", options.top_p),
+          "give more than 0 and at most 1");
+  require(options.min_p >= 0 && options.min_p <= 1, "min_p", fmt::format("{} is not a share", options.min_p),
+          "give 0 to 1");
+  require(options.max_tokens >= 1, "max_tokens", fmt::format("{} leaves no response", options.max_tokens),
+          "give 1 or more");
+  require(options.samples >= 1, "samples", fmt::format("{} leaves no response", options.samples),
+          "give 1 or more");
+  require(options.vocabulary >= 0 && options.vocabulary <= config.vocab_size, "vocabulary",
+          fmt::format("{} tokens, but the model's head has {} rows", options.vocabulary, config.vocab_size),
+          "use the tokenizer that belongs to the model");
+  const int64_t vocabulary = options.vocabulary > 0 ? options.vocabulary : config.vocab_size;
+  require(options.support >= 0 && options.support < vocabulary, "support",
+          fmt::format("top-{} of a vocabulary of {} tokens", options.support, vocabulary),
+          "record fewer tokens than there are");
+  require(options.stop_texts.empty() || has_text, "stop_texts", "the text of tokens is unknown",
+          "give a model directory with a tokenizer");
+  for (const std::string& stop : options.stop_texts) {
+    require(!stop.empty(), "stop_texts", "an empty stop string", "leave it out");
+  }
+}
+
+}  // namespace augur
