@@ -6,7 +6,7 @@ system_packages=(
   build-essential ccache cmake git ninja-build python3-venv
   clang libclang-rt-dev # fuzzing
   libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libpcre2-dev libutf8proc-dev
-  nlohmann-json3-dev
+  libyaml-cpp-dev nlohmann-json3-dev
 )
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }

@@ -12,6 +12,7 @@ void AddTokenizeCommand(CLI::App& app);
 void AddVerifyCommand(CLI::App& app);
 void AddPromptsCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
+void AddConfigCommand(CLI::App& app);
 void AddBenchCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
 
@@ -22,6 +23,7 @@ inline void AddCommands(CLI::App& app) {
   AddVerifyCommand(app);
   AddPromptsCommand(app);
   AddConvertCommand(app);
+  AddConfigCommand(app);
   AddBenchCommand(app);
   AddDoctorCommand(app);
 }

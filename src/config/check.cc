@@ -1,0 +1,132 @@
+// The rules between fields.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "config/read.h"
+#include "reward/verifier.h"
+
+namespace augur {
+namespace {
+
+// Where a key was set: "file:line", the override, or the file where it has its default.
+class Places {
+ public:
+  Places(const Settings& settings, const std::string& file) : settings_(settings), file_(file) {}
+  std::string Of(std::string_view key) const {
+    const auto found = settings_.find(key);
+    return found == settings_.end() ? file_ : found->second.where;
+  }
+  Error Fault(std::string_view key, std::string_view what, std::string_view remedy) const {
+    return Error(Of(key), fmt::format("{} {}", key, what), remedy);
+  }
+
+ private:
+  const Settings& settings_;
+  const std::string& file_;
+};
+
+void CheckRun(const RunSection& run, const Places& places) {
+  const bool known = run.device == "auto" || run.device == "cpu" || run.device == "cuda" ||
+                     (run.device.starts_with("cuda:") && run.device.size() > 5 &&
+                      run.device.find_first_not_of("0123456789", 5) == std::string::npos);
+  if (!known) {
+    throw places.Fault("run.device", fmt::format("is '{}', which is no device", run.device),
+                       "write auto, cpu, cuda or cuda:N");
+  }
+  if (run.resume.empty())
+    throw places.Fault("run.resume", "is empty", "write auto, never or a checkpoint's path");
+}
+
+void CheckData(const DataSection& data, const Places& places) {
+  if (data.train.empty()) throw places.Fault("data.train", "names no file", "list the files to train on");
+  if (!data.prompt_template.empty() && data.prompt_template.find("{prompt}") == std::string::npos) {
+    throw places.Fault("data.prompt_template", "has no {prompt} in it", "write it where the prompt belongs");
+  }
+}
+
+void CheckModel(const ModelSection& model, const Places& places) {
+  if (model.path.empty()) throw places.Fault("model.path", "is missing", "name a Hugging Face directory");
+}
+
+void CheckReward(const RlConfig& config, const Places& places) {
+  if (config.reward.verifier != "auto") FindVerifier(config.reward.verifier, places.Of("reward.verifier"));
+  if (config.reward.overlong_buffer > config.rollout.max_tokens) {
+    throw places.Fault("reward.overlong_buffer",
+                       fmt::format("is {}, more than rollout.max_tokens ({})", config.reward.overlong_buffer,
+                                   config.rollout.max_tokens),
+                       "make it smaller");
+  }
+}
+
+bool NeedsGroup(AdvantageKind kind) { return kind != AdvantageKind::kReinforcePp; }
+
+// The mask's divergences need more of the distribution than the sampled token.
+bool NeedsSupport(const MaskRule& rule) {
+  return (rule.proximity == Proximity::kKl || rule.proximity == Proximity::kTv) &&
+         (rule.support == Support::kTopK || rule.direction == Direction::kPredicted);
+}
+
+void CheckAlgorithm(const RlConfig& config, const Places& places) {
+  const RolloutSection& rollout = config.rollout;
+  if (NeedsGroup(config.algorithm.advantage) && rollout.group < 2) {
+    throw places.Fault("rollout.group",
+                       fmt::format("is {}, and {} compares the responses of a group", rollout.group,
+                                   kNamesOf<AdvantageKind>[static_cast<size_t>(config.algorithm.advantage)]),
+                       "make it 2 or more");
+  }
+  if (config.algorithm.loss == LossKind::kMasked && NeedsSupport(config.mask.rule) && rollout.support < 1) {
+    throw places.Fault("rollout.support", "is 0, and this mask reads the recorded support",
+                       "20 is the default");
+  }
+  if (config.algorithm.loss == LossKind::kGspo && config.algorithm.loss_clip_low >= 1) {
+    throw places.Fault("algorithm.loss_clip_low", "is 1 or more, which clips nothing",
+                       "GSPO's authors take 3e-4");
+  }
+}
+
+void CheckTrain(const RlConfig& config, const Places& places) {
+  const int64_t minibatch = config.train.minibatch, prompts = config.rollout.prompts;
+  if (minibatch > prompts || (minibatch > 0 && prompts % minibatch != 0)) {
+    throw places.Fault(
+        "train.minibatch",
+        fmt::format("is {} prompts, which does not divide rollout.prompts ({})", minibatch, prompts),
+        "choose a divisor, or 0 for all");
+  }
+  const int64_t horizon = config.algorithm.horizon;
+  if (horizon > 0 && config.algorithm.aggregation != Aggregation::kSeqMeanTokenSumNorm) {
+    throw places.Fault("algorithm.horizon", "is only read by the aggregation seq-mean-token-sum-norm",
+                       "remove it, or set algorithm.aggregation");
+  }
+}
+
+void CheckSchedule(const OptimizerFields& optimizer, int64_t steps, const std::string& section,
+                   const Places& places) {
+  if (optimizer.schedule == Schedule::kCosine && optimizer.warmup_steps > steps) {
+    throw places.Fault(section + ".warmup_steps",
+                       fmt::format("is {}, more than all {} steps", optimizer.warmup_steps, steps),
+                       "make it smaller");
+  }
+}
+
+}  // namespace
+
+void CheckConfig(const RlConfig& config, const Settings& settings, const std::string& file) {
+  const Places places(settings, file);
+  CheckRun(config.run, places);
+  CheckModel(config.model, places);
+  CheckData(config.data, places);
+  CheckReward(config, places);
+  CheckAlgorithm(config, places);
+  CheckTrain(config, places);
+  CheckSchedule(config.train.optimizer, config.train.steps, "train", places);
+}
+
+void CheckConfig(const SftConfig& config, const Settings& settings, const std::string& file) {
+  const Places places(settings, file);
+  CheckRun(config.run, places);
+  CheckModel(config.model, places);
+  CheckData(config.data, places);
+  CheckSchedule(config.sft.optimizer, config.sft.steps, "sft", places);
+}
+
+}  // namespace augur

@@ -1,0 +1,199 @@
+#include "config/field.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/utf8.h"
+
+namespace augur {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+template <typename T>
+bool ParseWhole(std::string_view text, T* value) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+// The value of one field in mask/rule.h's "name=value name=value ...".
+std::string MaskFieldText(const MaskField& field) {
+  const std::string text = " " + FormatRule(*field.rule) + " ";
+  const size_t name = text.find(" " + field.name + "=");
+  const size_t begin = name + field.name.size() + 2;
+  return text.substr(begin, text.find(' ', begin) - begin);
+}
+
+void SetMaskField(const MaskField& field, std::string_view text, std::string_view where) {
+  if (text.empty() || text.find_first_of(" ,=") != std::string_view::npos) {
+    throw Error(where, fmt::format("{} is no value of mask.{}", Quoted(text), field.name),
+                "see docs/masks.md");
+  }
+  try {
+    *field.rule = ParseRule(fmt::format("{} {}={}", FormatRule(*field.rule), field.name, text));
+  } catch (const Error& error) {
+    throw Error(where, error.what(), "");
+  }
+}
+
+size_t IndexOfName(std::span<const std::string_view> names, std::string_view text, std::string_view key,
+                   std::string_view where) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == text) return i;
+  }
+  throw UnknownName(where, fmt::format("{} ", key) + "value", text, names);
+}
+
+}  // namespace
+
+Field& Field::AtLeast(double least) {
+  least_ = least;
+  return *this;
+}
+
+Field& Field::Above(double bound) {
+  above_ = true;
+  return AtLeast(bound);
+}
+
+Field& Field::AtMost(double most) {
+  most_ = most;
+  return *this;
+}
+
+Field& Field::MayChangeOnResume() {
+  may_change_ = true;
+  return *this;
+}
+
+std::string Field::Kind() const {
+  std::string limits;
+  if (std::isfinite(least_)) limits += fmt::format(", {} {}", above_ ? "above" : "at least", least_);
+  if (std::isfinite(most_)) limits += fmt::format(", at most {}", most_);
+  return std::visit(
+      Overloaded{[](bool*) -> std::string { return "true | false"; },
+                 [&](int64_t*) { return "whole number" + limits; },
+                 [&](double*) { return "number" + limits; },
+                 [](std::string*) -> std::string { return "text"; },
+                 [](std::vector<std::string>*) -> std::string { return "list"; },
+                 [](const Choice& c) { return fmt::format("{}", fmt::join(c.names, " | ")); },
+                 [](const MaskField&) -> std::string { return "see docs/masks.md"; },
+                 [](const MaskPreset&) { return fmt::format("{}", fmt::join(PresetNames(), " | ")); }},
+      value_);
+}
+
+void Field::CheckRange(double value, std::string_view where) const {
+  const bool low = above_ ? value <= least_ : value < least_;
+  if (!std::isfinite(value) || low || value > most_) {
+    throw Error(where, fmt::format("{} is {}, out of range", key_, value), "give a " + Kind());
+  }
+}
+
+void Field::Set(std::string_view text, std::string_view where) const {
+  const auto wrong = [&](std::string_view kind) {
+    return Error(where, fmt::format("{} is {}, which is not {}", key_, Quoted(text), kind), "correct it");
+  };
+  std::visit(
+      Overloaded{[&](bool* value) {
+                   if (text != "true" && text != "false") throw wrong("true or false");
+                   *value = text == "true";
+                 },
+                 [&](int64_t* value) {
+                   if (!ParseWhole(text, value)) throw wrong("a whole number");
+                   CheckRange(static_cast<double>(*value), where);
+                 },
+                 [&](double* value) {
+                   if (!ParseWhole(text, value)) throw wrong("a number");
+                   CheckRange(*value, where);
+                 },
+                 [&](std::string* value) {
+                   if (FirstInvalidUtf8(text) != std::string_view::npos) throw wrong("valid UTF-8");
+                   *value = text;
+                 },
+                 [&](std::vector<std::string>*) { SetList({std::string(text)}, where); },
+                 [&](const Choice& choice) { choice.set(IndexOfName(choice.names, text, key_, where)); },
+                 [&](const MaskField& field) { SetMaskField(field, text, where); },
+                 [&](const MaskPreset& preset) {
+                   try {
+                     *preset.rule = PresetRule(text);
+                   } catch (const Error& error) {
+                     throw Error(where, error.what(), "");
+                   }
+                 }},
+      value_);
+}
+
+void Field::SetList(std::vector<std::string> items, std::string_view where) const {
+  auto* const* list = std::get_if<std::vector<std::string>*>(&value_);
+  if (list == nullptr) throw Error(where, fmt::format("{} takes one value, not a list", key_), "give one");
+  for (const std::string& item : items) {
+    if (item.empty() || FirstInvalidUtf8(item) != std::string_view::npos) {
+      throw Error(where, fmt::format("{} holds {}", key_, Quoted(item)), "give text that is not empty");
+    }
+  }
+  **list = std::move(items);
+}
+
+std::string Field::Yaml() const {
+  return std::visit(Overloaded{[](const bool* value) -> std::string { return *value ? "true" : "false"; },
+                               [](const int64_t* value) { return fmt::format("{}", *value); },
+                               [](const double* value) { return fmt::format("{}", *value); },
+                               [](const std::string* value) { return YamlString(*value); },
+                               [](const std::vector<std::string>* list) {
+                                 std::vector<std::string> items;
+                                 for (const std::string& item : *list) items.push_back(YamlString(item));
+                                 return fmt::format("[{}]", fmt::join(items, ", "));
+                               },
+                               [](const Choice& choice) { return std::string(choice.names[choice.get()]); },
+                               [](const MaskField& field) { return MaskFieldText(field); },
+                               [](const MaskPreset&) -> std::string { return ""; }},
+                    value_);
+}
+
+void FieldList::Section(std::string_view name, std::string_view description) {
+  sections_.push_back({std::string(name), std::string(description), {}});
+}
+
+Field& FieldList::AddField(std::string_view name, FieldValue value, std::string_view description) {
+  FieldSection& section = sections_.back();
+  return section.fields.emplace_back(fmt::format("{}.{}", section.name, name), std::move(value), description);
+}
+
+const Field* FieldList::Find(std::string_view key) const {
+  for (const FieldSection& section : sections_) {
+    for (const Field& field : section.fields) {
+      if (field.key() == key) return &field;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> FieldList::Keys() const {
+  std::vector<std::string_view> keys;
+  for (const FieldSection& section : sections_) {
+    for (const Field& field : section.fields) keys.push_back(field.key());
+  }
+  return keys;
+}
+
+std::string YamlString(std::string_view text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+  const bool begins_plainly = !text.empty() && text.find_first_of("0123456789-.") != 0;
+  const bool special =
+      text == "null" || text == "Null" || text == "NULL" || text == "true" || text == "false";
+  if (begins_plainly && !special && text.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(text);
+  return Json(std::string(text)).dump();
+}
+
+}  // namespace augur

@@ -1,0 +1,86 @@
+// The choices that configuration keys offer.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "config/field.h"
+#include "data/prompt_length.h"
+#include "mask/aggregation.h"
+
+namespace augur {
+
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<Overlong>{"error", "drop", "truncate_left"};
+template <>
+inline constexpr std::array<std::string_view, 5> kNamesOf<Aggregation>{
+    "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"};
+
+enum class Precision {
+  kFp32,
+  kBf16,
+  kFp8Rollout,  // the trainer in bf16, the rollout copy rounded to FP8
+  kFp8,         // FP8 GEMMs in the trainer too
+};
+template <>
+inline constexpr std::array<std::string_view, 4> kNamesOf<Precision>{"fp32", "bf16", "fp8_rollout", "fp8"};
+
+// Which prompts go through the model's chat format.
+enum class ChatUse {
+  kConversations,  // those that are lists of messages; plain text is taken as it stands
+  kAlways,         // plain text too, as a user's message
+};
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<ChatUse>{"conversations", "always"};
+
+// Qwen3's switch.
+enum class Thinking { kDefault, kOn, kOff };
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<Thinking>{"default", "on", "off"};
+
+enum class AdvantageKind {
+  kGrpo,         // (R - mean) / std within the group
+  kGrpoNoStd,    // R - mean within the group
+  kDrGrpo,       // the same, with responses summed over tokens and divided by a constant (Dr.GRPO)
+  kRloo,         // R - mean of the group's other responses
+  kReinforcePp,  // R - mean within the group, then normalised over the whole batch (REINFORCE++ baseline)
+};
+template <>
+inline constexpr std::array<std::string_view, 5> kNamesOf<AdvantageKind>{"grpo", "grpo_no_std", "dr_grpo",
+                                                                         "rloo", "reinforce_pp"};
+
+enum class LossKind {
+  kMasked,  // importance-weighted policy gradient under the section `mask`
+  kGspo,    // sequence-level ratio, clipped
+  kCispo,   // the clipped ratio as a detached weight
+  kTis,     // truncated importance sampling
+};
+template <>
+inline constexpr std::array<std::string_view, 4> kNamesOf<LossKind>{"masked", "gspo", "cispo", "tis"};
+
+enum class KlEstimator { kK1, kK2, kK3 };
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<KlEstimator>{"k1", "k2", "k3"};
+
+// What ratios and divergences are measured from.
+enum class Anchor {
+  kRollout,     // the log-probs the rollout engine recorded
+  kRecomputed,  // the trainer's own forward before the first update
+};
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<Anchor>{"rollout", "recomputed"};
+
+enum class Schedule { kConstant, kCosine };
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<Schedule>{"constant", "cosine"};
+
+enum class StateDtype { kFp32, kBf16 };
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<StateDtype>{"fp32", "bf16"};
+
+// Which activations the backward computes again instead of keeping them.
+enum class ActivationCheckpoint { kNone, kSelective, kFull };
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<ActivationCheckpoint>{"none", "selective", "full"};
+
+}  // namespace augur

@@ -1,0 +1,31 @@
+#include "config/read.h"
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace augur {
+namespace {
+
+template <typename Config>
+Config Read(const std::filesystem::path& file, std::span<const std::string> overrides) {
+  Config config;
+  const FieldList fields = FieldsOf(config);
+  Settings settings = ReadYamlSettings(ReadFile(file), file.string(), fields);
+  for (const std::string& text : overrides) AddOverride(text, fields, &settings);
+  Apply(settings, fields);
+  if (config.run.dir.empty()) config.run.dir = (std::filesystem::path("runs") / file.stem()).string();
+  CheckConfig(config, settings, file.string());
+  return config;
+}
+
+}  // namespace
+
+RlConfig ReadRlConfig(const std::filesystem::path& file, std::span<const std::string> overrides) {
+  return Read<RlConfig>(file, overrides);
+}
+
+SftConfig ReadSftConfig(const std::filesystem::path& file, std::span<const std::string> overrides) {
+  return Read<SftConfig>(file, overrides);
+}
+
+}  // namespace augur

@@ -1,0 +1,267 @@
+// The field list: every configuration key with its description and limits.
+#include "config/config.h"
+
+namespace augur {
+
+void RunSection::Fields(FieldList& list) {
+  list.Section("run", "Where and how the run is carried out.");
+  list.Add("dir", dir, "The run's directory. Empty: runs/ and the name of the configuration file.")
+      .MayChangeOnResume();
+  list.Add("seed", seed, "Every random choice follows from it.").AtLeast(0);
+  list.Add("device", device, "auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.");
+  list.Add("threads", threads, "CPU threads; 0 takes all cores.").AtLeast(0).AtMost(4096);
+  list.Add("resume", resume,
+           "auto goes on from the newest checkpoint in the directory, never starts anew, a path goes on from "
+           "that "
+           "checkpoint.")
+      .MayChangeOnResume();
+  list.Add("resume_changed", resume_changed,
+           "Go on although the configuration differs from the checkpoint's.")
+      .MayChangeOnResume();
+}
+
+void ModelSection::Fields(FieldList& list) {
+  list.Section("model", "What is trained.");
+  list.Add("path", path, "A Hugging Face directory: config.json, safetensors, tokenizer.json.");
+  list.Add("precision", precision,
+           "What GEMMs are computed in; master weights are float32. fp8_rollout rounds only the rollout copy "
+           "to FP8, "
+           "fp8 the trainer's GEMMs too.");
+}
+
+void ModelSection::ReferenceField(FieldList& list) {
+  list.Add("reference", reference,
+           "The model of algorithm.kl_coef's penalty. Empty: this model as it was at the start.");
+}
+
+void DataSection::Fields(FieldList& list) {
+  list.Section("data", "Prompts, and how they become tokens.");
+  list.Add("train", train, "JSONL or Parquet files to train on.");
+  list.Add("prompt_key", prompt_key, "Column of the prompt. Empty: prompt, problem or question.");
+  list.Add("answer_key", answer_key,
+           "Column of the answer. Empty: reward_model.ground_truth, label, answer or solution.");
+  list.Add("data_source_key", data_source_key,
+           "Column that groups evaluation figures. Empty: data_source, else the file's name.");
+  list.Add("prompt_template", prompt_template,
+           "Text around a prompt that is plain text, with {prompt} in its place.");
+  list.Add(
+      "chat", chat,
+      "Which prompts go through the chat format: conversations, or always (plain text as a user's message).");
+  list.Add(
+      "chat_format", chat_format,
+      "auto takes the model's; otherwise chatml, smollm2, qwen2.5, qwen3, qwen3-instruct, llama3, llama3.1, "
+      "llama3.2 or raw.");
+  list.Add("thinking", thinking, "Qwen3's enable_thinking.");
+  list.Add(
+      "date", date,
+      "\"Today Date\" of the Llama 3.1 and 3.2 formats, e.g. 26 Jul 2024; a run that must repeat sets it.");
+  list.Add("max_prompt_tokens", max_prompt_tokens, "Longer prompts are dealt with as overlong says.")
+      .AtLeast(1);
+  list.Add("overlong", overlong,
+           "What becomes of longer prompts: an error, left out, or only their last tokens kept.");
+  list.Add("shuffle", shuffle, "Visit the prompts of each epoch in a random order.");
+}
+
+void RewardSection::Fields(FieldList& list) {
+  list.Section("reward", "How responses are scored.");
+  list.Add("verifier", verifier,
+           "A verifier of `augur verify`; auto chooses one by each prompt's data source.");
+  list.Add("error_score", error_score, "The score of a response whose verifier failed; such are counted.");
+  list.Add(
+          "overlong_buffer", overlong_buffer,
+          "DAPO's overlong shaping: within this many tokens of rollout.max_tokens the score falls; 0 is off.")
+      .AtLeast(0);
+  list.Add("overlong_penalty", overlong_penalty, "How far it has fallen at rollout.max_tokens.").AtLeast(0);
+}
+
+void RolloutSection::Fields(FieldList& list) {
+  list.Section("rollout", "How responses are sampled.");
+  list.Add("prompts", prompts, "Prompts in each step.").AtLeast(1);
+  list.Add("group", group, "Responses to each prompt.").AtLeast(1);
+  list.Add("max_tokens", max_tokens, "Most tokens in a response.").AtLeast(1);
+  list.Add("temperature", temperature, "Sampling temperature; the trainer's logits are divided by it too.")
+      .Above(0);
+  list.Add("support", support,
+           "K: how many of the most likely tokens are recorded beside the sampled one, for the mask.")
+      .AtLeast(0)
+      .AtMost(1024);
+  list.Add("staleness", staleness,
+           "How many weight versions old a rollout may be; from 1 on, generation and training overlap.")
+      .AtLeast(0);
+  list.Add("stop", stop, "Texts that end a response.");
+  list.Add("memory_share", memory_share, "Share of the free memory that keys and values may take.")
+      .Above(0)
+      .AtMost(1);
+  list.Add("max_batch", max_batch, "Most sequences decoded at once; 0 takes what fits.").AtLeast(0);
+}
+
+void MaskSection::Fields(FieldList& list) {
+  list.Section("mask", "Which updates may pass (docs/masks.md). `mask: NAME` is short for the preset alone.");
+  list.AddField("preset", MaskPreset{&rule}, "Sets all fields; the others given change it.");
+  const auto add = [&](const char* name, const char* description) {
+    list.AddField(name, MaskField{&rule, name}, description);
+  };
+  add("proximity", "The distance that decides what is outside: none, ratio, kl or tv.");
+  add("direction", "How an update is judged to point outward: ratio or predicted.");
+  add("support",
+      "The divergence's atoms: topk, the recorded support and a tail, or binary, the sampled token and the "
+      "rest.");
+  add("tail", "How the tail enters the prediction: aggregated, uniform or exact.");
+  add("action", "What becomes of a masked token: drop or restore.");
+  add("delta", "Tokens with a larger divergence are outside.");
+  add("delta_negative", "The same for negative advantages; 0 takes delta.");
+  add("clip_low", "proximity ratio: outside below 1 - clip_low.");
+  add("clip_high", "proximity ratio: outside above 1 + clip_high.");
+  add("ratio_cap", "Cuts the ratio in the loss; 0 leaves it uncut.");
+  add("restore_strength", "Factor of action restore.");
+}
+
+void AlgorithmSection::Fields(FieldList& list) {
+  list.Section("algorithm", "From scores to a loss.");
+  list.Add("advantage", advantage,
+           "grpo (R - mean)/std of the group; grpo_no_std and dr_grpo R - mean; rloo R - mean of the others; "
+           "reinforce_pp R - mean, then normalised over the batch.");
+  list.Add("aggregation", aggregation, "How token losses become one number.");
+  list.Add("horizon", horizon, "The constant of seq-mean-token-sum-norm; 0 takes rollout.max_tokens.")
+      .AtLeast(0);
+  list.Add("loss", loss,
+           "masked applies the section mask; gspo, cispo and tis are there to compare with and use the "
+           "fields below.");
+  list.Add("loss_clip_low", loss_clip_low, "gspo and cispo: the ratio is clipped below 1 - this.").AtLeast(0);
+  list.Add("loss_clip_high", loss_clip_high, "gspo and cispo: the ratio is clipped above 1 + this.")
+      .AtLeast(0);
+  list.Add("tis_cap", tis_cap, "tis: the importance weight is cut to this.").Above(0);
+  list.Add("anchor", anchor,
+           "Ratios and divergences are measured from the log-probs of the rollout, or from those the trainer "
+           "computes "
+           "before the first update.");
+  list.Add("kl_coef", kl_coef, "Weight of the KL penalty to model.reference in the loss; 0 is off.")
+      .AtLeast(0);
+  list.Add("kl_estimator", kl_estimator,
+           "Of that penalty, with d = log ref - log pi: k1 -d, k2 d^2/2, k3 exp(d) - d - 1.");
+  list.Add("entropy_bonus", entropy_bonus, "Weight of the policy's entropy in the loss; 0 is off.");
+  list.Add("skip_equal_groups", skip_equal_groups, "Leave out groups whose scores are all equal.");
+  list.Add("dynamic_sampling", dynamic_sampling, "Sample further prompts in place of such groups (DAPO).");
+  list.Add("max_refills", max_refills, "How often in a step dynamic_sampling may do so.").AtLeast(1);
+  list.Add("drop_truncated", drop_truncated,
+           "Leave responses cut off at rollout.max_tokens out of the loss.");
+}
+
+void OptimizerFields::Fields(FieldList& list) {
+  list.Add("lr", lr, "AdamW's learning rate after warm-up.").AtLeast(0);
+  list.Add("warmup_steps", warmup_steps, "Steps over which it rises from 0.").AtLeast(0);
+  list.Add("schedule", schedule, "What it does afterwards.");
+  list.Add("min_lr_ratio", min_lr_ratio, "cosine: the share of lr left at the end.").AtLeast(0).AtMost(1);
+  list.Add("beta1", beta1, "AdamW's decay of the mean gradient.").AtLeast(0).AtMost(0.999999);
+  list.Add("beta2", beta2, "AdamW's decay of the mean square.").AtLeast(0).AtMost(0.999999);
+  list.Add("eps", eps, "AdamW's epsilon.").Above(0);
+  list.Add("weight_decay", weight_decay, "AdamW's decoupled weight decay.").AtLeast(0);
+  list.Add("grad_clip", grad_clip, "Largest global norm of a gradient; 0 does not clip.").AtLeast(0);
+  list.Add("optimizer_dtype", optimizer_dtype, "What AdamW's two states are kept in.");
+  list.Add("checkpoint_activations", checkpoint_activations,
+           "Which activations the backward computes again.");
+  list.Add("micro_tokens", micro_tokens,
+           "Most tokens in one forward; results do not depend on it beyond rounding. A longer sequence goes "
+           "alone.")
+      .AtLeast(1);
+  list.Add("max_bad_updates", max_bad_updates,
+           "Updates skipped in a row for a loss or gradient that is not finite before the run stops.")
+      .AtLeast(1);
+}
+
+void TrainSection::Fields(FieldList& list) {
+  list.Section("train", "The updates.");
+  list.Add("steps", steps, "Steps of rollout and training.").AtLeast(0);
+  list.Add("minibatch", minibatch,
+           "Prompts (with all their responses) in one update; 0 takes all of rollout.prompts.")
+      .AtLeast(0);
+  list.Add("epochs", epochs, "Passes over each step's responses.").AtLeast(1);
+  optimizer.Fields(list);
+}
+
+void SftSection::Fields(FieldList& list) {
+  list.Section("sft", "The updates: prompts in, answers out.");
+  list.Add("steps", steps, "Updates.").AtLeast(0);
+  list.Add("batch", batch, "Sequences in each update.").AtLeast(1);
+  optimizer.Fields(list);
+}
+
+void CheckpointSection::Fields(FieldList& list) {
+  list.Section("checkpoint", "What survives a crash.");
+  list.Add("every", every, "Steps between checkpoints; 0 writes one at the end only.")
+      .AtLeast(0)
+      .MayChangeOnResume();
+  list.Add("keep", keep, "How many of the newest stay; 0 keeps all.").AtLeast(0).MayChangeOnResume();
+}
+
+void EvalSection::Fields(FieldList& list) {
+  list.Section("eval", "Evaluation during the run; prompts are read as the section data says.");
+  list.Add("files", files, "JSONL or Parquet files; none: no evaluation.").MayChangeOnResume();
+  list.Add("every", every, "Steps between evaluations; 0: only at the end.").AtLeast(0).MayChangeOnResume();
+  list.Add("at_start", at_start, "Evaluate before the first step too.").MayChangeOnResume();
+  list.Add("samples", samples, "Responses to each prompt.").AtLeast(1).MayChangeOnResume();
+  list.Add("prompts", prompts, "How many prompts of each file, from its beginning; 0: all.")
+      .AtLeast(0)
+      .MayChangeOnResume();
+  list.Add("temperature", temperature, "0 is greedy.").AtLeast(0).MayChangeOnResume();
+  list.Add("top_p", top_p, "Sample from the most likely tokens that hold this mass; 1 is off.")
+      .Above(0)
+      .AtMost(1)
+      .MayChangeOnResume();
+  list.Add("top_k", top_k, "Sample from this many most likely tokens; 0 is off.")
+      .AtLeast(0)
+      .MayChangeOnResume();
+  list.Add("max_tokens", max_tokens, "Most tokens in a response; 0 takes rollout.max_tokens.")
+      .AtLeast(0)
+      .MayChangeOnResume();
+}
+
+void AuditSection::Fields(FieldList& list) {
+  list.Section("audit", "Predicted against realised change of divergence, during the run.");
+  list.Add("every", every, "Steps between audits; 0 is off.").AtLeast(0).MayChangeOnResume();
+}
+
+void LogSection::Fields(FieldList& list) {
+  list.Section("log", "What is shown and kept beside metrics.jsonl.");
+  list.Add("console", console, "Progress on the terminal, or plain lines elsewhere.").MayChangeOnResume();
+  list.Add("tensorboard", tensorboard, "Write TensorBoard events to the run's directory.")
+      .MayChangeOnResume();
+}
+
+void LogSection::TokensField(FieldList& list) {
+  list.Add("tokens", tokens, "Responses of each step kept token by token for the report's viewer.")
+      .AtLeast(0)
+      .MayChangeOnResume();
+}
+
+FieldList FieldsOf(RlConfig& config) {
+  FieldList list;
+  config.run.Fields(list);
+  config.model.Fields(list);
+  config.model.ReferenceField(list);
+  config.data.Fields(list);
+  config.reward.Fields(list);
+  config.rollout.Fields(list);
+  config.mask.Fields(list);
+  config.algorithm.Fields(list);
+  config.train.Fields(list);
+  config.checkpoint.Fields(list);
+  config.eval.Fields(list);
+  config.audit.Fields(list);
+  config.log.Fields(list);
+  config.log.TokensField(list);
+  return list;
+}
+
+FieldList FieldsOf(SftConfig& config) {
+  FieldList list;
+  config.run.Fields(list);
+  config.model.Fields(list);
+  config.data.Fields(list);
+  config.sft.Fields(list);
+  config.checkpoint.Fields(list);
+  config.log.Fields(list);
+  return list;
+}
+
+}  // namespace augur

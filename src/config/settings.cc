@@ -1,0 +1,188 @@
+#include "config/settings.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace augur {
+namespace {
+
+// What people bring from other programs and what would spoil a training rollout.
+constexpr std::string_view kTruncations[] = {"rollout.top_k", "rollout.top_p", "rollout.min_p",
+                                             "rollout.greedy"};
+
+std::string Place(const std::string& file, const YAML::Mark& mark) {
+  return mark.is_null() ? file : fmt::format("{}:{}", file, mark.line + 1);
+}
+
+// The key itself where only its section is missing ("steps"), else the nearest in spelling.
+std::string NearestKey(std::string_view key, const FieldList& fields) {
+  const std::vector<std::string_view> keys = fields.Keys();
+  const std::string leaf = fmt::format(".{}", key.substr(key.rfind('.') + 1));
+  const auto same_leaf = std::ranges::find_if(keys, [&](std::string_view k) { return k.ends_with(leaf); });
+  if (same_leaf != keys.end() && key.find('.') == std::string_view::npos) return std::string(*same_leaf);
+  return NearestName(key, keys);
+}
+
+const Field& FindField(std::string_view key, const FieldList& fields, std::string_view where) {
+  if (const Field* field = fields.Find(key)) return *field;
+  if (std::ranges::find(kTruncations, key) != std::end(kTruncations)) {
+    throw Error(
+        where,
+        fmt::format("{} would truncate the distribution that training rollouts are sampled from, and the "
+                    "recorded probabilities would not be its own",
+                    key),
+        "remove it; evaluation has eval.top_k and eval.top_p");
+  }
+  throw Error(where, fmt::format("unknown key {}", Quoted(key)),
+              fmt::format("did you mean '{}'?", NearestKey(key, fields)));
+}
+
+const FieldSection& FindSection(const std::string& name, const FieldList& fields, const std::string& where) {
+  std::vector<std::string_view> names;
+  for (const FieldSection& section : fields.sections()) {
+    if (section.name == name) return section;
+    names.push_back(section.name);
+  }
+  if (name.find('.') != std::string::npos && fields.Find(name) != nullptr) {
+    throw Error(where, fmt::format("'{}' is written in one word", name),
+                fmt::format("write it as a key of the section '{}'", name.substr(0, name.find('.'))));
+  }
+  throw UnknownName(where, "section", Printable(name), names);
+}
+
+std::string ScalarText(const YAML::Node& node, std::string_view key, const std::string& where) {
+  if (node.IsNull()) throw Error(where, fmt::format("{} has no value", key), "give one, or remove the line");
+  if (!node.IsScalar()) throw Error(where, fmt::format("{} is not a single value", key), "give one value");
+  return node.Scalar();
+}
+
+Setting ReadSetting(const YAML::Node& node, const Field& field, const std::string& where) {
+  Setting setting{.where = where};
+  if (!field.is_list() || !node.IsSequence()) {
+    setting.items.push_back(ScalarText(node, field.key(), where));
+    return setting;
+  }
+  setting.is_list = true;
+  for (const YAML::Node& item : node) setting.items.push_back(ScalarText(item, field.key(), where));
+  return setting;
+}
+
+void AddOnce(Settings* settings, const std::string& key, Setting setting) {
+  const auto [found, added] = settings->emplace(key, setting);
+  if (!added) {
+    throw Error(setting.where, fmt::format("{} is given twice, first at {}", key, found->second.where),
+                "remove one");
+  }
+}
+
+bool HasPreset(const FieldSection& section) {
+  return section.fields.front().key() == section.name + ".preset";
+}
+
+void ReadSection(const YAML::Node& node, const FieldSection& section, const FieldList& fields,
+                 const std::string& file, const std::string& where, Settings* settings) {
+  if (node.IsScalar() && HasPreset(section)) {
+    AddOnce(settings, section.name + ".preset", {.where = where, .items = {node.Scalar()}});
+    return;
+  }
+  if (node.IsNull()) return;  // a section whose lines are all commented out
+  if (!node.IsMap())
+    throw Error(where, fmt::format("'{}' is a section", section.name), "write its keys beneath it");
+  for (const auto& entry : node) {
+    const std::string place = Place(file, entry.first.Mark());
+    const std::string key = fmt::format("{}.{}", section.name, ScalarText(entry.first, "a key", place));
+    AddOnce(settings, key, ReadSetting(entry.second, FindField(key, fields, place), place));
+  }
+}
+
+std::vector<std::string> ListItems(std::string_view text, std::string_view where) {
+  try {
+    std::vector<std::string> items;
+    for (const YAML::Node& item : YAML::Load(std::string(text))) {
+      items.push_back(ScalarText(item, "an item of the list", std::string(where)));
+    }
+    return items;
+  } catch (const YAML::Exception& error) {
+    throw Error(where, fmt::format("is not a list: {}", error.msg), "write [a, b]");
+  }
+}
+
+}  // namespace
+
+Settings ReadYamlSettings(std::string_view text, const std::string& file, const FieldList& fields) {
+  Settings settings;
+  std::vector<std::string> seen;
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.size() > 1) throw Error(file, "holds several YAML documents", "keep one");
+    if (documents.empty() || documents[0].IsNull()) return settings;
+    if (!documents[0].IsMap())
+      throw Error(Place(file, documents[0].Mark()), "expected sections", "write 'train:'");
+    for (const auto& entry : documents[0]) {
+      const std::string where = Place(file, entry.first.Mark());
+      const std::string name = ScalarText(entry.first, "a section's name", where);
+      const FieldSection& section = FindSection(name, fields, where);
+      if (std::ranges::find(seen, name) != seen.end()) {
+        throw Error(where, fmt::format("the section '{}' is there twice", name), "put its keys together");
+      }
+      seen.push_back(name);
+      ReadSection(entry.second, section, fields, file, where, &settings);
+    }
+  } catch (const YAML::Exception& error) {
+    throw Error(Place(file, error.mark), fmt::format("is not valid YAML: {}", error.msg), "correct it");
+  }
+  return settings;
+}
+
+void AddOverride(std::string_view text, const FieldList& fields, Settings* settings) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos) {
+    throw Error(text, "is not of the form key=value", "write e.g. train.steps=100");
+  }
+  std::string key(text.substr(0, equals));
+  const std::string where(text);
+  if (key == "resume") key = "run.resume";
+  for (const FieldSection& section : fields.sections()) {
+    if (section.name != key) continue;
+    if (!HasPreset(section)) {
+      throw Error(where, fmt::format("'{}' is a section", key),
+                  fmt::format("set one of its keys, e.g. {}", section.fields.front().key()));
+    }
+    // The whole section is replaced.
+    for (const Field& field : section.fields) settings->erase(field.key());
+    key += ".preset";
+    break;
+  }
+  const Field& field = FindField(key, fields, where);
+  const std::string_view value = text.substr(equals + 1);
+  Setting setting{.where = where, .is_list = field.is_list() && (value.empty() || value.starts_with('['))};
+  if (setting.is_list) {
+    setting.items = ListItems(value, where);
+  } else {
+    setting.items.emplace_back(value);
+  }
+  settings->insert_or_assign(key, std::move(setting));
+}
+
+void Apply(const Settings& settings, const FieldList& fields) {
+  for (const FieldSection& section : fields.sections()) {
+    for (const Field& field : section.fields) {
+      const auto found = settings.find(field.key());
+      if (found == settings.end()) continue;
+      const Setting& setting = found->second;
+      if (setting.is_list) {
+        field.SetList(setting.items, setting.where);
+      } else {
+        field.Set(setting.items.front(), setting.where);
+      }
+    }
+  }
+}
+
+}  // namespace augur

@@ -1,0 +1,124 @@
+#include "config/write.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace augur {
+namespace {
+
+std::string LeafOf(const std::string& key) { return key.substr(key.find('.') + 1); }
+
+// A value inside a table's cell.
+std::string Cell(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+std::string WrapAt(const std::string& text, size_t width, const std::string& indent) {
+  std::string wrapped;
+  size_t column = 0, begin = 0;
+  while (begin < text.size()) {
+    const size_t space = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, space - begin);
+    if (column > 0 && column + word.size() > width) {
+      wrapped += "\n" + indent;
+      column = 0;
+    }
+    wrapped += word + " ";
+    column += word.size() + 1;
+    begin = space + 1;
+  }
+  while (wrapped.ends_with(' ')) wrapped.pop_back();
+  return wrapped;
+}
+
+// How many steps a run takes decides what each computes only where the schedule ends with them.
+bool StepsDecide(const RlConfig& config) { return config.train.optimizer.schedule != Schedule::kConstant; }
+bool StepsDecide(const SftConfig& config) { return config.sft.optimizer.schedule != Schedule::kConstant; }
+
+bool Decides(const Field& field, bool steps_decide) {
+  const bool steps = field.key() == "train.steps" || field.key() == "sft.steps";
+  return field.is_saved() && !field.may_change_on_resume() && (steps_decide || !steps);
+}
+
+template <typename Config>
+std::vector<std::string> Changes(Config* before, Config* now) {
+  const FieldList old_fields = FieldsOf(*before), new_fields = FieldsOf(*now);
+  const bool steps_decide = StepsDecide(*before) || StepsDecide(*now);
+  std::vector<std::string> changed;
+  for (const std::string_view key : new_fields.Keys()) {
+    const Field& was = *old_fields.Find(key);
+    const Field& is = *new_fields.Find(key);
+    if (Decides(is, steps_decide) && was.Yaml() != is.Yaml()) {
+      changed.push_back(fmt::format("{}: {} -> {}", key, was.Yaml(), is.Yaml()));
+    }
+  }
+  return changed;
+}
+
+// FNV-1a, 64 bits.
+template <typename Config>
+std::string Hash(Config* config) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const FieldList fields = FieldsOf(*config);
+  for (const FieldSection& section : fields.sections()) {
+    for (const Field& field : section.fields) {
+      if (!Decides(field, StepsDecide(*config))) continue;
+      for (const char c : fmt::format("{}={}\n", field.key(), field.Yaml())) {
+        hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+      }
+    }
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+}  // namespace
+
+std::string ToYaml(const FieldList& fields) {
+  std::string text;
+  for (const FieldSection& section : fields.sections()) {
+    text += section.name + ":\n";
+    for (const Field& field : section.fields) {
+      if (field.is_saved()) text += fmt::format("  {}: {}\n", LeafOf(field.key()), field.Yaml());
+    }
+  }
+  return text;
+}
+
+std::string HelpText(const FieldList& fields) {
+  constexpr size_t kKeyWidth = 32, kTextWidth = 84;
+  std::string text;
+  for (const FieldSection& section : fields.sections()) {
+    text += fmt::format("\n{}: {}\n", section.name, section.description);
+    for (const Field& field : section.fields) {
+      std::string description = field.description();
+      if (field.is_saved()) description += fmt::format(" ({}; default {})", field.Kind(), field.Yaml());
+      text += fmt::format("  {:<{}}{}\n", field.key(), kKeyWidth - 2,
+                          WrapAt(description, kTextWidth, std::string(kKeyWidth, ' ')));
+    }
+  }
+  return text;
+}
+
+std::string ToMarkdown(const FieldList& fields) {
+  std::string text;
+  for (const FieldSection& section : fields.sections()) {
+    text += fmt::format("\n### `{}`\n{}\n\n| key | default | value | |\n|---|---|---|---|\n", section.name,
+                        section.description);
+    for (const Field& field : section.fields) {
+      const std::string value = field.is_saved() ? fmt::format("`{}`", Cell(field.Yaml())) : "";
+      text += fmt::format("| `{}` | {} | {} | {} |\n", LeafOf(field.key()), value, Cell(field.Kind()),
+                          Cell(field.description()));
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> ChangedKeys(RlConfig before, RlConfig now) { return Changes(&before, &now); }
+std::vector<std::string> ChangedKeys(SftConfig before, SftConfig now) { return Changes(&before, &now); }
+std::string ConfigHash(RlConfig config) { return Hash(&config); }
+std::string ConfigHash(SftConfig config) { return Hash(&config); }
+
+}  // namespace augur

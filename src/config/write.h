@@ -1,0 +1,30 @@
+// Configurations as text: saved files, help, documentation, and how two of them differ.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace augur {
+
+// Every key with its value; reading it back gives the same configuration.
+std::string ToYaml(const FieldList& fields);
+
+// "train.lr  AdamW's learning rate after warm-up. (1e-06)" a line, for --help.
+std::string HelpText(const FieldList& fields);
+
+// The body of docs/configuration.md: one table per section.
+std::string ToMarkdown(const FieldList& fields);
+
+// "train.lr: 1e-06 -> 2e-06" for every key that decides what is computed and whose value differs, in order;
+// those marked MayChangeOnResume are passed over, as are train.steps and sft.steps unless the schedule ends
+// with them.
+std::vector<std::string> ChangedKeys(RlConfig before, RlConfig now);
+std::vector<std::string> ChangedKeys(SftConfig before, SftConfig now);
+
+// 16 hexadecimal digits, equal for two configurations iff ChangedKeys is empty (up to collisions).
+std::string ConfigHash(RlConfig config);
+std::string ConfigHash(SftConfig config);
+
+}  // namespace augur

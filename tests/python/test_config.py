@@ -1,0 +1,51 @@
+"""Configuration files through the program: what is printed reads back, faults name their place, the page is current."""
+
+import pytest
+
+from conftest import ROOT, run_augur
+
+MINIMAL = "model: {path: m}\ndata:\n  train: [a.jsonl]\n"
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text: str = MINIMAL) -> str:
+        path = tmp_path / "some.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_the_documentation_is_what_the_field_list_says():
+    made = run_augur("config", "--markdown").stdout
+    assert (ROOT / "docs" / "configuration.md").read_text() == made, "run: build/augur config --markdown"
+
+
+def test_what_is_printed_reads_back_identically(config):
+    first = run_augur("config", config(), "mask=predictive-tv-uniform", "train.lr=3e-4", "data.train=[x.jsonl, y z]")
+    assert run_augur("config", config(first.stdout)).stdout == first.stdout
+    assert "tail: uniform" in first.stdout and '"y z"' in first.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        (MINIMAL + "train:\n  stepss: 3\n", ":5: ", "did you mean 'train.steps'"),
+        (MINIMAL + "\n# a comment\nrollouts: {}\n", ":6: ", "did you mean 'rollout'"),
+        (MINIMAL + "train:\n  lr: fast\n", ":5: ", "train.lr is 'fast', which is not a number"),
+        (MINIMAL + "rollout:\n  prompts: 4\n  top_k: 50\n", ":6: ", "truncate"),
+        (MINIMAL + "train: {lr: 1\n", ":5", "not valid YAML"),
+    ],
+)
+def test_a_fault_is_one_line_with_file_line_and_remedy(config, text, place, message):
+    done = run_augur("config", config(text), check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert f"some.yaml{place}" in done.stderr and message in done.stderr
+
+
+def test_a_fault_on_the_command_line_names_the_override(config):
+    done = run_augur("config", config(), "train.stesp=4", check=False)
+    assert done.returncode == 2
+    assert "train.stesp=4: unknown key 'train.stesp'; did you mean 'train.steps'?" in done.stderr
