@@ -35,4 +35,29 @@ void RotaryForwardCpu(const RotaryInput<T>& in, T* rotated);
 template <typename T>
 void RotaryBackwardCpu(const RotaryInput<T>& in, T* grad, float* grad_norms);
 
+// Keys and values of many sequences in pages, so that memory is taken as sequences grow and pages can be
+// shared. Position p of sequence s stands in page page_table[s, p / page_size] at p % page_size; negative
+// pages are not written.
+template <typename T>
+struct KvPages {
+  T* keys;    // [pages, kv_heads, page_size, head_dim]
+  T* values;  // likewise
+  int page_size;
+  const int32_t* page_table;  // [sequences, table_stride]
+  int64_t table_stride;
+  const int32_t* sequence;  // [tokens]: whose token it is; null: token t is of sequence t
+};
+
+// The same on CUDA, head_dim up to 256, tensors on the device. With `pages`, rotated keys and the values are
+// stored there, too.
+template <typename T>
+void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const KvPages<T>* pages, void* stream);
+
+// grad_qkv from the gradients [tokens, heads or kv_heads, head_dim] of rotated queries, rotated keys and
+// values. `partial` is scratch of [RotaryPartialRows(), 2, head_dim].
+int64_t RotaryPartialRows();
+template <typename T>
+void RotaryBackwardCuda(const RotaryInput<T>& in, const T* grad_q, const T* grad_k, const T* grad_v,
+                        T* grad_qkv, float* partial, float* grad_norms, void* stream);
+
 }  // namespace augur

@@ -23,8 +23,8 @@ LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, c
   const at::Tensor mixed = RotaryAttention(qkv, layer.q_norm, layer.k_norm, layout, settings);
   // Not addmm: it would round every partial sum to the precision of the residual, which holds channels in the
   // thousands; on a real model that costs a digit of the gradients.
-  const at::Tensor middle = x + Apply(layer.out, mixed);
-  const at::Tensor normal = RmsNorm(middle, layer.post_attention_norm, config.rms_norm_eps);
+  const auto [middle, normal] =
+      AddRmsNorm(x, Apply(layer.out, mixed), layer.post_attention_norm, config.rms_norm_eps);
   if (!layer.router.defined()) {
     return {middle + Apply(layer.down, Swiglu(Apply(layer.gate_up, normal))), {}, {}};
   }

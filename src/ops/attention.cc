@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -16,6 +17,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/rotary.h"
+#include "ops/device.h"
 #include "ops/rms_norm.h"
 #include "ops/typed_data.h"
 
@@ -139,12 +141,63 @@ Heads SplitAndRotate(const at::Tensor& qkv, const at::Tensor& q_norm, const at::
   return heads;
 }
 
-at::Tensor FlashAttention(const Heads& heads, const SequenceLayout& layout) {
-  const auto result = at::_flash_attention_forward(
-      heads.q, heads.k, heads.v.contiguous(), layout.cu_seqlens, layout.cu_seqlens, layout.max_length,
-      layout.max_length, /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
-  return std::get<0>(result).flatten(1);
-}
+// Rotation by the kernel, attention by torch's flash kernels.
+struct FlashAttention : torch::autograd::Function<FlashAttention> {
+  using Optional = CpuAttention::Optional;
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv_in, const Optional& q_norm_in,
+                            const Optional& k_norm_in, const SequenceLayout& layout,
+                            const AttentionSettings& settings) {
+    const at::Tensor q_norm = q_norm_in.value_or(at::Tensor()), k_norm = k_norm_in.value_or(at::Tensor());
+    const at::Tensor qkv = qkv_in.contiguous();
+    const at::Tensor rotated =
+        at::empty({qkv.size(0), settings.heads + settings.kv_heads, settings.head_dim}, qkv.options());
+    RotaryForwardCuda<BFloat16>(MakeRotaryInput<BFloat16>(qkv, q_norm, k_norm, layout, settings),
+                                Data<BFloat16>(rotated), nullptr, CurrentStream(qkv));
+    const Heads heads = SplitHeads(rotated, qkv, settings);
+    const auto [out, lse, state, unused, mask] = at::_flash_attention_forward(
+        heads.q, heads.k, heads.v, layout.cu_seqlens, layout.cu_seqlens, layout.max_length, layout.max_length,
+        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
+    context->save_for_backward({qkv, q_norm, k_norm, rotated, out, lse, state, unused, layout.cu_seqlens,
+                                layout.positions, layout.cos, layout.sin});
+    context->saved_data["settings"] =
+        std::vector<int64_t>{settings.heads, settings.kv_heads, settings.head_dim, layout.max_length};
+    context->saved_data["eps"] = settings.eps;
+    return out.flatten(1);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &qkv = saved[0], &q_norm = saved[1], &k_norm = saved[2], &out = saved[4];
+    const std::vector<int64_t> sizes = context->saved_data["settings"].toIntVector();
+    const SequenceLayout layout{saved[8], saved[9], sizes[3], saved[10], saved[11]};
+    const AttentionSettings settings{sizes[0], sizes[1], sizes[2], context->saved_data["eps"].toDouble()};
+    const Heads heads = SplitHeads(saved[3], qkv, settings);
+    const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
+        grads[0].contiguous().view(out.sizes()), heads.q, heads.k, heads.v, out, saved[5], layout.cu_seqlens,
+        layout.cu_seqlens, layout.max_length, layout.max_length, /*dropout_p=*/0.0, /*is_causal=*/true,
+        saved[6], saved[7]);
+    const at::Tensor grad = at::empty_like(qkv);
+    const auto floats = qkv.options().dtype(at::kFloat);
+    const at::Tensor partial = at::empty({RotaryPartialRows(), 2 * settings.head_dim}, floats);
+    const at::Tensor grad_norms = at::empty({2, settings.head_dim}, floats);
+    RotaryBackwardCuda<BFloat16>(MakeRotaryInput<BFloat16>(qkv, q_norm, k_norm, layout, settings),
+                                 ConstData<BFloat16>(grad_q.contiguous()),
+                                 ConstData<BFloat16>(grad_k.contiguous()),
+                                 ConstData<BFloat16>(grad_v.contiguous()), Data<BFloat16>(grad),
+                                 Data<float>(partial), Data<float>(grad_norms), CurrentStream(qkv));
+    if (!q_norm.defined()) return {grad, {}, {}, {}, {}};
+    const at::Tensor rounded = grad_norms.to(q_norm.scalar_type());
+    return {grad, rounded[0], rounded[1], {}, {}};
+  }
+
+  static Heads SplitHeads(const at::Tensor& rotated, const at::Tensor& qkv,
+                          const AttentionSettings& settings) {
+    const at::Tensor rows = qkv.view({qkv.size(0), -1, settings.head_dim});
+    return {rotated.narrow(1, 0, settings.heads), rotated.narrow(1, settings.heads, settings.kv_heads),
+            rows.narrow(1, settings.heads + settings.kv_heads, settings.kv_heads)};
+  }
+};
 
 }  // namespace
 
@@ -155,8 +208,10 @@ at::Tensor RotaryAttention(const at::Tensor& qkv, const at::Tensor& q_norm, cons
                                settings);
   }
   // torch's flash kernels take half precision and whole vectors alone.
-  if (qkv.scalar_type() == at::kBFloat16 && settings.head_dim % 8 == 0 && settings.head_dim <= 256) {
-    return FlashAttention(SplitAndRotate(qkv, q_norm, k_norm, layout, settings), layout);
+  const bool fits = settings.head_dim % 8 == 0 && settings.head_dim <= 256;
+  if (qkv.scalar_type() == at::kBFloat16 && fits && BuiltWithCuda()) {
+    return FlashAttention::apply(qkv, FlashAttention::Optional(q_norm), FlashAttention::Optional(k_norm),
+                                 layout, settings);
   }
   return RotaryAttentionReference(qkv, q_norm, k_norm, layout, settings);
 }

@@ -8,7 +8,7 @@ namespace augur {
 // silu(gate) * up for gate_up [rows, 2 * width] (gate, then up), float32 or bfloat16; [rows, width].
 at::Tensor Swiglu(const at::Tensor& gate_up);
 
-// The same in plain tensor operations: the reference of the CPU kernel, and what runs on other devices.
+// The same in plain tensor operations: the reference of the kernels.
 at::Tensor SwigluReference(const at::Tensor& gate_up);
 
 }  // namespace augur

@@ -1,0 +1,83 @@
+// Small parts that CUDA kernels over rows share: elements as floats, 16 bytes at a time, and sums over a
+// block. For .cu files only.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "kernels/element.h"
+
+namespace augur {
+
+// The element as CUDA knows it.
+template <typename T>
+struct CudaElement {
+  using Type = float;
+};
+template <>
+struct CudaElement<BFloat16> {
+  using Type = __nv_bfloat16;
+};
+
+template <typename T>
+const typename CudaElement<T>::Type* OnDevice(const T* data) {
+  return reinterpret_cast<const typename CudaElement<T>::Type*>(data);
+}
+template <typename T>
+typename CudaElement<T>::Type* OnDevice(T* data) {
+  return reinterpret_cast<typename CudaElement<T>::Type*>(data);
+}
+
+// kVector consecutive elements: 16 bytes of them, aligned, or a single one.
+template <int kVector, typename E>
+__device__ __forceinline__ void LoadVector(const E* from, float out[kVector]) {
+  if constexpr (kVector == 1) {
+    out[0] = static_cast<float>(*from);
+  } else {
+    static_assert(kVector * sizeof(E) == 16);
+    alignas(16) E raw[kVector];
+    *reinterpret_cast<uint4*>(raw) = *reinterpret_cast<const uint4*>(from);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) out[i] = static_cast<float>(raw[i]);
+  }
+}
+
+template <int kVector, typename E>
+__device__ __forceinline__ void StoreVector(const float values[kVector], E* to) {
+  if constexpr (kVector == 1) {
+    *to = static_cast<E>(values[0]);
+  } else {
+    alignas(16) E raw[kVector];
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) raw[i] = static_cast<E>(values[i]);
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(raw);
+  }
+}
+
+__device__ __forceinline__ float WarpSum(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+  return x;
+}
+
+__device__ __forceinline__ float WarpMax(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+  return x;
+}
+
+// The sum, or the maximum, over a block of whole warps, for every thread. `shared` holds 32 floats and may be
+// used again after the next barrier.
+__device__ __forceinline__ float BlockSum(float x, float* shared) {
+  x = WarpSum(x);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  return WarpSum(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0.0f);
+}
+__device__ __forceinline__ float BlockMax(float x, float* shared) {
+  x = WarpMax(x);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  return WarpMax(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : -INFINITY);
+}
+
+}  // namespace augur
