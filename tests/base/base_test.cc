@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -182,6 +183,14 @@ TEST(Utf8Test, FindsTheUnfinishedCharacterAtTheEnd) {
   EXPECT_EQ(IncompleteUtf8Suffix("a\xE2"), 1);
   EXPECT_EQ(IncompleteUtf8Suffix("a😀"), 0);
   EXPECT_EQ(IncompleteUtf8Suffix("\xFF"), 0);
+}
+
+TEST(Crc32cTest, GivesThePublishedValuesInOnePieceOrMany) {
+  // RFC 3720, B.4, and the check value of the catalogue of CRC algorithms.
+  EXPECT_EQ(Crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8A9136AAu);
+  EXPECT_EQ(Crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
+  EXPECT_EQ(Crc32c("456789", Crc32c("123")), 0xE3069283u);
 }
 
 }  // namespace

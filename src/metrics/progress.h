@@ -1,0 +1,54 @@
+// How far long work has come: one bar redrawn on a terminal, plain lines elsewhere. Written to standard
+// error, so that standard output stays the program's result.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace augur {
+
+struct ProgressOptions {
+  bool shown = true;
+  // Where the work begins when it was resumed; the time left is reckoned from the speed since then.
+  int64_t begin = 0;
+  // Seconds between plain lines where there is no terminal; 0 writes one for every Update.
+  double plain_interval = 10;
+};
+
+class Progress {
+ public:
+  // `title` opens the line ("train"), `unit` is what is counted ("step", "response").
+  Progress(std::string title, std::string unit, int64_t total, ProgressOptions options = {});
+  // Leaves the bar as it stands and goes to the next line.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // `done` of `total`, and what else to show ("reward 0.41  masked 1.2%").
+  void Update(int64_t done, std::string_view figures = "");
+  // A line of its own above the bar.
+  void Note(std::string_view line);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void Draw(int64_t done, std::string_view figures);
+
+  std::string title_, unit_;
+  int64_t total_;
+  ProgressOptions options_;
+  bool terminal_;
+  bool drawn_ = false;
+  std::string last_line_;
+  Clock::time_point start_, last_draw_;
+};
+
+// "0:07", "12:30", "2:05:09".
+std::string ClockText(double seconds);
+
+// The bar's line for a terminal `width` columns wide, never wider: title, count, bar, figures, time left.
+std::string ProgressLine(std::string_view title, int64_t done, int64_t total, std::string_view figures,
+                         double seconds_left, size_t width);
+
+}  // namespace augur
