@@ -1,0 +1,83 @@
+"""What the adapters refuse, with the reason and the remedy."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+# Settings under which tokens come from softmax(logits / temperature), by the names TRL, transformers, verl and vLLM
+# share. The first value is the one a message advises.
+_NEUTRAL: dict[str, tuple] = {
+    "top_p": (1.0, None),
+    "top_k": (0, -1, None),
+    "min_p": (None, 0.0),
+    "repetition_penalty": (1.0, None),
+    "presence_penalty": (0.0, None),
+    "frequency_penalty": (0.0, None),
+    "typical_p": (1.0, None),
+    "do_sample": (True, None),
+    "num_beams": (1, None),
+}
+# Settings that say when generation ends or how it runs, never which token is likely.
+_HARMLESS = {
+    "max_new_tokens",
+    "max_tokens",
+    "max_length",
+    "stop",
+    "stop_strings",
+    "stop_token_ids",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "detokenize",
+    "seed",
+    "use_cache",
+    "cache_implementation",
+}
+
+
+def check_sampling(settings: Mapping[str, Any], where: str = "") -> None:
+    """Raises ValueError for a setting under which tokens do not come from softmax(logits / temperature)."""
+    for name, value in settings.items():
+        neutral = _NEUTRAL.get(name)
+        if neutral is not None and value not in neutral:
+            raise ValueError(
+                f"{where}{name}: is {value}; the mask compares the trainer's policy with the distribution that "
+                f"tokens were sampled from, so that must be softmax(logits / temperature); set {name}={neutral[0]}"
+            )
+
+
+def check_temperature(temperature: float, where: str = "") -> None:
+    if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature > 0):
+        raise ValueError(
+            f"{where}temperature: is {temperature}; the mask needs tokens sampled at a temperature above 0; "
+            "set temperature=1.0"
+        )
+
+
+def check_generation_kwargs(settings: Mapping[str, Any], temperature: float, where: str = "generation_kwargs.") -> None:
+    """generation_kwargs override the trainer's own fields, so nothing that changes the distribution may hide there."""
+    check_sampling(settings, where)
+    if settings.get("temperature", temperature) != temperature:
+        raise ValueError(
+            f"{where}temperature: is {settings['temperature']} while the trainer divides its logits by "
+            f"{temperature}; set temperature in the configuration alone"
+        )
+    for name in settings:
+        if name not in _NEUTRAL and name not in _HARMLESS and name != "temperature":
+            raise ValueError(
+                f"{where}{name}: may change the distribution that tokens are sampled from, which the mask takes to be "
+                f"softmax(logits / temperature); leave {name} out"
+            )
+
+
+def check_support_size(support_size: int, where: str = "") -> None:
+    if isinstance(support_size, bool) or not isinstance(support_size, int) or support_size < 1:
+        raise ValueError(
+            f"{where}support_size: is {support_size}; record at least 1 token beside the sampled one (20 is usual)"
+        )
+
+
+def check_version(package: str, found: str, tested: str) -> None:
+    """The adapters reach into a framework's internals, which another version may have moved."""
+    if found != tested:
+        raise ImportError(f"augur works with {package} {tested}, found {found}; pip install {package}=={tested}")

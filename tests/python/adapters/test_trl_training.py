@@ -1,0 +1,281 @@
+"""AugurGRPOTrainer on a tiny model: what it records, what it decides, and what TRL then trains."""
+
+import copy
+
+import pytest
+import torch
+from peft import LoraConfig
+from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM
+
+from augur import MaskRule
+from augur.trl import AugurGRPOTrainer
+from reference import token_losses
+from tiny_trl import VOCAB, make_data, make_qwen3, make_trainer
+
+SMALL = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=128,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=1,
+)
+
+
+def full_logits(trainer, inputs, model=None):
+    """[B, T, V] at the temperature, from the model's own forward."""
+    model = model or trainer.model
+    tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+    length = inputs["completion_ids"].shape[1]
+    return model(input_ids=tokens, attention_mask=mask).logits[:, -length - 1 : -1] / trainer.temperature
+
+
+def plain_loss(trainer, model, inputs):
+    """GRPO's and DAPO's reductions over token losses from full logits."""
+    rows = inputs["completion_mask"].bool()
+    advantages = inputs["advantages"][:, None].expand(rows.shape)
+    losses = torch.zeros(rows.shape)
+    losses[rows] = token_losses(
+        trainer.rule,
+        full_logits(trainer, inputs, model)[rows],
+        inputs["support_ids"][rows],
+        inputs["support_logprobs"][rows],
+        advantages[rows],
+    )
+    if trainer.loss_type == "grpo":
+        return (losses.sum(1) / rows.sum(1)).mean() / trainer.current_gradient_accumulation_steps
+    share = trainer.current_gradient_accumulation_steps / trainer.args.steps_per_generation
+    return losses.sum() / (inputs["num_items_in_batch"] * share)
+
+
+class PlainTrainer(AugurGRPOTrainer):
+    """The same rollouts; the loss from full logits in plain torch."""
+
+    def _compute_loss(self, model, inputs):
+        return plain_loss(self, model, inputs)
+
+
+class LoggingTrainer(AugurGRPOTrainer):
+    """Keeps the inputs of every loss."""
+
+    def _compute_loss(self, model, inputs):
+        self.seen = [*getattr(self, "seen", []), inputs]
+        return super()._compute_loss(model, inputs)
+
+
+def history(trainer, name):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_recorded_support_equals_a_full_forward(tmp_path, temperature):
+    trainer = make_trainer(
+        tmp_path, trainer_class=LoggingTrainer, temperature=temperature, max_steps=1, learning_rate=0
+    )
+    trainer.train()
+    (inputs,) = trainer.seen
+    with torch.no_grad():
+        log_pi = torch.log_softmax(full_logits(trainer, inputs), -1)
+    rows = inputs["completion_mask"].bool()
+    ids, logprobs = inputs["support_ids"][rows].long(), inputs["support_logprobs"][rows]
+    used = ids >= 0
+    assert torch.equal(ids[:, 0], inputs["completion_ids"][rows])
+    torch.testing.assert_close(logprobs[used], log_pi[rows].gather(1, ids.clamp(min=0))[used], rtol=0, atol=2e-5)
+    for row, top in zip(ids, log_pi[rows].topk(20).indices, strict=True):
+        assert set(row[row >= 0].tolist()) == {*top.tolist(), row[0].item()}
+    assert torch.all(logprobs[:, 1:-1] >= logprobs[:, 2:])
+    assert torch.all(inputs["support_ids"][~rows] == -1)
+
+
+def gemma2():
+    torch.manual_seed(1)
+    return Gemma2ForCausalLM(Gemma2Config(**SMALL, final_logit_softcapping=0.5, query_pre_attn_scalar=8))
+
+
+def cohere():
+    torch.manual_seed(1)
+    return CohereForCausalLM(CohereConfig(**{k: v for k, v in SMALL.items() if k != "head_dim"}, logit_scale=3.0))
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        (make_qwen3, {}),
+        (make_qwen3, {"temperature": 0.7}),
+        (make_qwen3, {"gradient_checkpointing": True}),
+        (make_qwen3, {"pad_to_multiple_of": 16}),
+        (make_qwen3, {"mask_rule": "predictive-kl-exact"}),
+        (make_qwen3, {"support_size": VOCAB + 5}),
+        (lambda: make_qwen3(tie_word_embeddings=True), {}),
+        (gemma2, {}),
+        (gemma2, {"temperature": 0.7}),
+        (cohere, {}),
+        (cohere, {"cast_lm_head_to_fp32": True}),
+    ],
+    ids=str,
+)
+def test_first_step_diverges_by_rounding_alone(tmp_path, model, changes):
+    # Wrong alignment after shuffling and splitting, or a wrong logit transform, would show as divergence.
+    trainer = make_trainer(tmp_path, model=model(), max_steps=1, **changes)
+    trainer.train()
+    assert history(trainer, "mask/divergence")[0] < 1e-5
+    assert history(trainer, "mask/ratio")[0] == pytest.approx(1, abs=1e-4)
+    assert history(trainer, "mask/missing") == [0] and history(trainer, "mask/masked") == [0]
+
+
+def test_bf16_first_step_diverges_by_bf16_rounding(tmp_path):
+    trainer = make_trainer(tmp_path, model=make_qwen3().to(torch.bfloat16), max_steps=1)
+    trainer.train()
+    assert history(trainer, "mask/divergence")[0] < 2e-4
+    assert history(trainer, "mask/outside") == [0]
+
+
+RULES = [
+    MaskRule(delta=0.05),
+    MaskRule(delta=0.05, tail="uniform"),
+    MaskRule(delta=0.05, tail="exact"),
+    MaskRule(delta=0.03, proximity="tv", tail="exact"),
+    MaskRule.preset("dppo-topk-kl delta=0.05"),
+    MaskRule.preset("dppo-binary-tv delta=0.01"),
+    MaskRule.preset("clip"),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+def test_six_updates_equal_plain_torch(tmp_path, rule, loss_type):
+    model, reference = make_qwen3(), make_qwen3()
+    settings = dict(mask_rule=rule, loss_type=loss_type, max_steps=6, temperature=0.9, learning_rate=1e-2)
+    trainer = make_trainer(tmp_path, model=model, **settings)
+    trainer.train()
+    plain = make_trainer(tmp_path, model=reference, trainer_class=PlainTrainer, **settings)
+    plain.train()
+    assert 0 < max(history(trainer, "mask/masked")) < 1
+    assert history(trainer, "loss") == pytest.approx(history(plain, "loss"), abs=2e-6)
+    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("loss_type", ["bnpo", "dr_grpo", "luspo", "cispo", "sapo", "vespo"])
+def test_every_loss_type_of_trl_trains_under_the_mask(tmp_path, loss_type):
+    changes = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
+    trainer = make_trainer(tmp_path, loss_type=loss_type, **changes)
+    trainer.train()
+    assert max(history(trainer, "mask/masked")) > 0
+    assert all(torch.isfinite(torch.tensor(history(trainer, "loss"))))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"beta": 0.1},
+        {"importance_sampling_level": "sequence"},
+        {"num_iterations": 2},
+        {"gradient_accumulation_steps": 2},
+        {"entropy_coef": 0.01},
+        {"top_entropy_quantile": 0.5},
+        {"mask_truncated_completions": True},
+        {"beta": 0.1, "num_iterations": 2},
+    ],
+    ids=str,
+)
+def test_other_features_of_trl_work_beside_the_mask(tmp_path, changes):
+    trainer = make_trainer(tmp_path, **changes)
+    trainer.train()
+    assert history(trainer, "mask/divergence")[0] < (1e-5 if "gradient_accumulation_steps" not in changes else 1)
+    assert all(torch.isfinite(torch.tensor(history(trainer, "loss"))))
+
+
+def test_kl_to_the_reference_model_is_measured_against_the_reference(tmp_path):
+    trainer = make_trainer(tmp_path, beta=0.1, max_steps=2)
+    trainer.train()
+    first, second = history(trainer, "kl")
+    assert abs(first) < 1e-6 < second
+
+
+def test_lora_trains_the_adapter_alone(tmp_path):
+    model = make_qwen3()
+    before = copy.deepcopy(model.state_dict())
+    trainer = make_trainer(
+        tmp_path, model=model, peft_config=LoraConfig(r=4, target_modules=["q_proj", "v_proj"]), learning_rate=0.3
+    )
+    trainer.train()
+    divergence = history(trainer, "mask/divergence")
+    assert divergence[0] < 1e-5 < divergence[-1]
+    for name, value in trainer.model.get_base_model().state_dict().items():
+        if name in before:
+            assert torch.equal(value, before[name])
+
+
+def test_exact_tail_works_under_lora(tmp_path):
+    trainer = make_trainer(
+        tmp_path, mask_rule="predictive-kl-exact", peft_config=LoraConfig(r=4, target_modules=["q_proj"])
+    )
+    trainer.train()
+    assert history(trainer, "mask/divergence")[0] < 1e-5
+
+
+def test_metrics_are_means_over_tokens_whatever_the_micro_batches(tmp_path):
+    # The same four micro-batches logged one by one and as one window.
+    single = make_trainer(tmp_path, trainer_class=LoggingTrainer, learning_rate=1e-2)
+    single.train()
+    window = make_trainer(tmp_path, learning_rate=1e-2, logging_steps=4)
+    window.train()
+    tokens = torch.tensor([inputs["completion_mask"].sum() for inputs in single.seen])
+    for name in ("mask/divergence", "mask/masked", "mask/outside", "mask/ratio"):
+        mean = (torch.tensor(history(single, name)) * tokens).sum() / tokens.sum()
+        assert history(window, name) == [pytest.approx(mean.item(), rel=1e-5)]
+
+
+def test_evaluation_logs_the_mask_too(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=1, per_device_eval_batch_size=8)
+    trainer.train()
+    trainer.evaluate(make_data(8))
+    assert history(trainer, "eval_mask/divergence")[0] < 1e-5
+
+
+def test_tokens_without_support_get_no_gradient_and_are_counted(tmp_path):
+    class Forgetful(AugurGRPOTrainer):
+        def _generate_and_score_completions(self, inputs):
+            output = super()._generate_and_score_completions(inputs)
+            output["support_ids"][:, 1::2], output["support_logprobs"][:, 1::2] = -1, -torch.inf
+            return output
+
+    trainer = make_trainer(tmp_path, trainer_class=Forgetful, max_steps=2)
+    trainer.train()
+    assert 0.3 < history(trainer, "mask/missing")[0] < 0.5
+    assert all(torch.isfinite(torch.tensor(history(trainer, "loss"))))
+    assert history(trainer, "mask/divergence")[0] < 1e-5
+
+
+def test_capped_ratios_keep_their_gradient(tmp_path):
+    rule = MaskRule(proximity="none", direction="ratio", ratio_cap=1.05)
+    trainer = make_trainer(tmp_path, mask_rule=rule, trainer_class=LoggingTrainer, max_steps=3)
+    trainer.train()
+    inputs = trainer.seen[-1]
+    logprobs = torch.log_softmax(full_logits(trainer, inputs), -1).gather(2, inputs["completion_ids"][..., None])[
+        ..., 0
+    ]
+    ratio = (logprobs - inputs["support_logprobs"][..., 0]).exp().detach()
+    rows = inputs["completion_mask"].bool()
+    assert (ratio[rows] > 1.05).any()
+    coefficient = torch.where(rows, ratio.clamp(max=1.05), 0) * inputs["advantages"][:, None]
+    expected = torch.autograd.grad(
+        -(coefficient * logprobs).sum() / inputs["num_items_in_batch"] * 4, trainer.model.lm_head.weight
+    )
+    (got,) = torch.autograd.grad(trainer._compute_loss(trainer.model, inputs), trainer.model.lm_head.weight)
+    torch.testing.assert_close(got, expected[0], rtol=1e-4, atol=1e-6)
+
+
+def test_checkpoints_resume(tmp_path):
+    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=2)
+    trainer.train()
+    resumed = make_trainer(tmp_path, max_steps=6)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert resumed.state.global_step == 6
