@@ -29,15 +29,19 @@ install_system_packages() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# make_venv DIR REQUIREMENTS: a virtual environment holding the pinned packages.
+site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+# make_venv DIR REQUIREMENTS [BASE]: a virtual environment holding the pinned packages; with BASE, layered on that one,
+# so that what is installed there is not installed again.
 make_venv() {
-  local dir=$1 requirements=$2
+  local dir=$1 requirements=$2 base=${3:-}
   if cmp -s "$requirements" "$dir/installed-requirements.txt"; then return; fi
   say "installing Python packages into $dir"
   [ -x "$dir/bin/python" ] || python3 -m venv "$dir"
+  [ -z "$base" ] || realpath "$(site_packages "$base")" >"$(site_packages "$dir")/base.pth"
   "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
   # `import augur` in this environment finds the source tree, which loads build/libaugur_torch.so.
-  realpath python >"$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/augur.pth"
+  realpath python >"$(site_packages "$dir")/augur.pth"
   cp "$requirements" "$dir/installed-requirements.txt"
 }
 
@@ -48,6 +52,13 @@ install_truth() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/truth \
     -r requirements-truth.txt
   cp requirements-truth.txt .venv/truth/installed-requirements.txt
+}
+
+# Environments for the adapters' tests, one per framework.
+adapters=(trl verl)
+make_adapter_venvs() {
+  local name
+  for name in "${adapters[@]}"; do make_venv ".venv-$name" "requirements-$name.txt" .venv; done
 }
 
 build_augur() {

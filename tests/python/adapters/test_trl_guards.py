@@ -1,0 +1,127 @@
+"""What AugurGRPOConfig and AugurGRPOTrainer refuse, and how they say it."""
+
+import pytest
+import torch
+from trl import GRPOConfig, TrlParser
+
+from augur import MaskRule, guards
+from augur.trl import AugurGRPOConfig, AugurGRPOTrainer
+from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_tokenizer, make_trainer
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top_p": 0.9}, r"^top_p: is 0.9; .*softmax\(logits / temperature\); set top_p=1.0"),
+        ({"top_k": 50}, r"^top_k: is 50; .*set top_k=0"),
+        ({"min_p": 0.1}, r"^min_p: is 0.1; .*set min_p=None"),
+        ({"repetition_penalty": 1.1}, r"^repetition_penalty: is 1.1; .*set repetition_penalty=1.0"),
+        ({"temperature": 0.0}, r"^temperature: is 0.0; .*above 0"),
+        ({"temperature": -1.0}, r"^temperature: is -1.0"),
+        ({"temperature": float("nan")}, r"^temperature: is nan"),
+        ({"generation_kwargs": {"top_p": 0.9}}, r"^generation_kwargs.top_p: is 0.9"),
+        ({"generation_kwargs": {"top_k": 20}}, r"^generation_kwargs.top_k: is 20"),
+        ({"generation_kwargs": {"min_p": 0.05}}, r"^generation_kwargs.min_p: is 0.05"),
+        ({"generation_kwargs": {"repetition_penalty": 1.2}}, r"^generation_kwargs.repetition_penalty: is 1.2"),
+        ({"generation_kwargs": {"temperature": 0.5}}, r"^generation_kwargs.temperature: is 0.5 while .* by 1.0"),
+        ({"generation_kwargs": {"do_sample": False}}, r"^generation_kwargs.do_sample: is False"),
+        ({"generation_kwargs": {"num_beams": 4}}, r"^generation_kwargs.num_beams: is 4"),
+        ({"generation_kwargs": {"bad_words_ids": [[3]]}}, r"^generation_kwargs.bad_words_ids: may change"),
+        ({"generation_kwargs": {"logit_bias": {3: 1.0}}}, r"^generation_kwargs.logit_bias: may change"),
+        ({"support_size": 0}, r"^support_size: is 0"),
+        ({"support_size": 2.5}, r"^support_size: is 2.5"),
+        ({"mask_rule": "predictive-kl-agregated"}, "predictive-kl-aggregated"),
+        ({"mask_rule": MaskRule(action="restore")}, r"^mask_rule: action is 'restore'.* set action='drop'"),
+        ({"vllm_importance_sampling_correction": True}, r"^vllm_importance_sampling_correction: is True; .* False"),
+        ({"off_policy_mask_threshold": 0.5}, r"^off_policy_mask_threshold: is 0.5; mask_rule decides"),
+        ({"use_transformers_continuous_batching": True}, r"^use_transformers_continuous_batching: .*no log-probs"),
+        ({"vllm_structured_outputs_regex": "a+"}, r"^vllm_structured_outputs_regex: is a\+"),
+        ({"epsilon": 0.2}, r"^epsilon: is 0.2; .*mask_rule='clip clip_low=0.2 clip_high=0.28'"),
+        ({"epsilon_high": 0.28}, r"^epsilon_high: is 0.28"),
+    ],
+    ids=str,
+)
+def test_refused_settings_name_the_field_the_reason_and_the_remedy(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_config(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"generation_kwargs": {"top_p": 1.0, "top_k": -1, "max_new_tokens": 5}},
+        {"top_k": -1, "min_p": 0.0},
+        {"loss_type": "cispo", "epsilon_high": 5.0},
+        {"mask_rule": "dppo-topk-kl delta=0.05"},
+        {"mask_rule": MaskRule(proximity="tv", delta=0.1)},
+    ],
+    ids=str,
+)
+def test_neutral_settings_pass(tmp_path, changes):
+    make_config(tmp_path, **changes)
+
+
+def look_up(name: str) -> str:
+    """Looks something up.
+
+    Args:
+        name: What to look up.
+    """
+    return name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tools": [look_up]}, "^tools: .*tokens nobody sampled; leave tools out"),
+        ({"rollout_func": lambda prompts, trainer: {}}, "^rollout_func: gives no support"),
+        ({"environment_factory": object}, "^environment_factory: "),
+    ],
+    ids=["tools", "rollout_func", "environment_factory"],
+)
+def test_refused_arguments_name_themselves(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AugurGRPOTrainer(
+            model=make_qwen3(),
+            reward_funcs=count_digits,
+            args=make_config(tmp_path),
+            train_dataset=make_data(),
+            processing_class=make_tokenizer(),
+            **arguments,
+        )
+
+
+@pytest.mark.parametrize("args", [None, "config"])
+def test_a_plain_config_is_refused(tmp_path, args):
+    args = args and GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])
+    with pytest.raises(ValueError, match="^args: is a (NoneType|GRPOConfig); pass an AugurGRPOConfig"):
+        AugurGRPOTrainer(make_qwen3(), count_digits, args)
+
+
+def test_a_batch_without_support_is_refused(tmp_path):
+    trainer = make_trainer(tmp_path)
+    with pytest.raises(ValueError, match="^support_ids: missing from the batch"):
+        trainer._compute_loss(trainer.model, {"prompt_ids": torch.zeros(1, 1)})
+
+
+def test_edited_completions_are_noticed(tmp_path):
+    class Editing(AugurGRPOTrainer):
+        def _generate_single_turn(self, *args, **kwargs):
+            completion_ids, logprobs = super()._generate_single_turn(*args, **kwargs)
+            return [[(i + 1) % 60 for i in tokens] for tokens in completion_ids], logprobs
+
+    with pytest.raises(RuntimeError, match="recorded tokens are not those of the batch"):
+        make_trainer(tmp_path, trainer_class=Editing).train()
+
+
+def test_another_version_is_refused():
+    with pytest.raises(ImportError, match=r"augur works with trl 1.16.0, found 1.17.0; pip install trl==1.16.0"):
+        guards.check_version("trl", "1.17.0", "1.16.0")
+
+
+def test_the_config_parses_from_a_command_line_and_can_be_saved(tmp_path):
+    (config,) = TrlParser(AugurGRPOConfig).parse_args_and_config(
+        ["--output_dir", str(tmp_path), "--mask_rule", "dppo-topk-kl", "--support_size", "8", "--bf16", "false"]
+    )
+    assert MaskRule.preset(config.mask_rule) == MaskRule.preset("dppo-topk-kl") and config.support_size == 8
+    assert "proximity=kl" in config.to_json_string()
