@@ -8,7 +8,7 @@
 namespace augur {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256, kBlocksPerSm = 4;
 constexpr int kGroup = 8;  // elements a thread takes at a time: one byte of the support bitmap
 
 constexpr int64_t kStride = kThreads * kGroup;
@@ -82,26 +82,36 @@ __device__ bool IsAligned(const E* row) {
   return reinterpret_cast<uintptr_t>(row) % 16 == 0;
 }
 
-// The largest of eight elements; two at a time where the type has an instruction for it.
+// Eight elements raised to at least kNothing, so that none is -inf, and the largest of them. Two at a time
+// where the type has instructions for it.
 template <typename E>
-__device__ auto LargestOf(const E raw[kGroup]) {
-  auto top = raw[0];
-  for (int i = 1; i < kGroup; ++i) top = raw[i] > top ? raw[i] : top;
+__device__ E RaiseAndFindLargest(E raw[kGroup]) {
+  E top = kNothing<E>;
+  for (int i = 0; i < kGroup; ++i) {
+    if (raw[i] < E(kNothing<E>)) raw[i] = kNothing<E>;
+    if (raw[i] > top) top = raw[i];
+  }
   return top;
 }
-__device__ inline float LargestOf(const __nv_bfloat16 raw[kGroup]) {
-  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(raw);
-  const __nv_bfloat162 top = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
+template <typename Pair>
+__device__ float RaiseAndFindLargestPairs(Pair pairs[kGroup / 2], Pair nothing) {
+  Pair top = nothing;
+  for (int i = 0; i < kGroup / 2; ++i) {
+    pairs[i] = __hmax2_nan(pairs[i], nothing);
+    top = __hmax2_nan(top, pairs[i]);
+  }
   return fmaxf(__low2float(top), __high2float(top));
 }
-__device__ inline float LargestOf(const __half raw[kGroup]) {
-  const auto* pairs = reinterpret_cast<const __half2*>(raw);
-  const __half2 top = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
-  return fmaxf(__low2float(top), __high2float(top));
+__device__ float RaiseAndFindLargest(__nv_bfloat16 raw[kGroup]) {
+  return RaiseAndFindLargestPairs(reinterpret_cast<__nv_bfloat162*>(raw),
+                                  __float2bfloat162_rn(kNothing<__nv_bfloat16>));
+}
+__device__ float RaiseAndFindLargest(__half raw[kGroup]) {
+  return RaiseAndFindLargestPairs(reinterpret_cast<__half2*>(raw), __float2half2_rn(kNothing<__half>));
 }
 
-// One thread's sums over capped logits u: of e, e^2 and e y with y = (u - max) / temperature in powers of
-// two, e = 2^y. Differences are taken before they are scaled, so large logits lose nothing.
+// One thread's sums over capped logits u: of e, e^2 and e y with y = u / temperature in powers of two less
+// `max`, e = 2^y.
 template <typename T>
 struct ThreadSums {
   T to_power;  // log2(e) / temperature
@@ -109,8 +119,9 @@ struct ThreadSums {
   T sum = 0, square = 0, weighted = 0;
 
   __device__ void RaiseMax(T top) {
+    top *= to_power;
     if (!(top > max)) return;
-    const T shift = sum > 0 ? (max - top) * to_power : T(0);
+    const T shift = sum > 0 ? max - top : T(0);
     const T factor = Exp2(shift);
     weighted = factor * (weighted + shift * sum);
     sum *= factor;
@@ -118,12 +129,13 @@ struct ThreadSums {
     max = top;
   }
 
+  // u is finite.
   __device__ void AddOne(T u) {
-    const T y = (u - max) * to_power;
+    const T y = fma(u, to_power, -max);
     const T e = Exp2(y);
     sum += e;
     square += e * e;
-    weighted += e * fmax(y, T(-2000));  // e is 0 there; keeps 0 * -inf out of the sum
+    weighted += e * y;
   }
 
   __device__ void Add(const T u[kGroup]) {
@@ -131,12 +143,14 @@ struct ThreadSums {
     for (int i = 1; i < kGroup; ++i) top = fmax(top, u[i]);
     RaiseMax(top);
     if (max == static_cast<T>(-INFINITY)) return;
-    for (int i = 0; i < kGroup; ++i) AddOne(u[i]);
+    for (int i = 0; i < kGroup; ++i) {
+      if (u[i] != static_cast<T>(-INFINITY)) AddOne(u[i]);
+    }
   }
 
-  __device__ SoftmaxSums<T> InNaturalUnits(T inverse_temperature) const {
+  __device__ SoftmaxSums<T> InNaturalUnits() const {
     SoftmaxSums<T> out;
-    out.max = max * inverse_temperature;
+    out.max = max * static_cast<T>(kLn2);
     out.sum = sum;
     out.square = square;
     out.weighted = weighted * static_cast<T>(kLn2);
@@ -207,8 +221,8 @@ __device__ void SweepOverwritten(const LogitRows& rows, E* logits, const int32_t
   for (; aligned && j + (kBatch - 1) * kStride + kGroup <= rows.vocab; j += kBatch * kStride) {
     alignas(16) E raw[kBatch][kGroup];
     LoadBatch(logits + j, raw);
-    T top = static_cast<T>(LargestOf(raw[0]));
-    for (int b = 1; b < kBatch; ++b) top = fmax(top, static_cast<T>(LargestOf(raw[b])));
+    T top = static_cast<T>(kNothing<E>);
+    for (int b = 0; b < kBatch; ++b) top = fmax(top, static_cast<T>(RaiseAndFindLargest(raw[b])));
     mine->RaiseMax(top);
     for (int b = 0; b < kBatch; ++b) {
       for (int i = 0; i < kGroup; ++i) mine->AddOne(static_cast<T>(raw[b][i]));
@@ -222,7 +236,7 @@ __device__ void SweepOverwritten(const LogitRows& rows, E* logits, const int32_t
 }
 
 template <typename T, typename E, bool kOverwrite>
-__global__ void __launch_bounds__(kThreads, 2) StatsKernel(LogitRows rows, RowStats<T> out) {
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) StatsKernel(LogitRows rows, RowStats<T> out) {
   extern __shared__ uint32_t bitmap[];  // one bit per token of the vocabulary: is it in the support?
   __shared__ SoftmaxSums<T> warp_sums[kThreads / 32];
   const int64_t r = blockIdx.x;
@@ -236,7 +250,7 @@ __global__ void __launch_bounds__(kThreads, 2) StatsKernel(LogitRows rows, RowSt
   } else {
     SweepAround(rows, logits, support, bitmap, &mine);
   }
-  const SoftmaxSums<T> sums = MergeWarp(mine.InNaturalUnits(scale.inverse_temperature));
+  const SoftmaxSums<T> sums = MergeWarp(mine.InNaturalUnits());
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sums;
   __syncthreads();
   if (threadIdx.x >= 32) return;
@@ -279,9 +293,11 @@ struct RowTerms {
 };
 
 template <typename T, typename E>
-__global__ void __launch_bounds__(kThreads, 2) GradientKernel(LogitRows rows, RowGradient<T> parts) {
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+    GradientKernel(LogitRows rows, RowGradient<T> parts) {
   extern __shared__ uint8_t storage[];
   T* at_support = reinterpret_cast<T*>(storage);  // [columns]
+  if (parts.count != nullptr && static_cast<int>(blockIdx.x) >= *parts.count) return;
   const int64_t r = parts.source ? parts.source[blockIdx.x] : blockIdx.x;
   const E* logits = static_cast<const E*>(rows.logits) + r * rows.width;
   E* gradient = static_cast<E*>(parts.gradient) + static_cast<int64_t>(blockIdx.x) * rows.width;

@@ -10,6 +10,9 @@ namespace augur {
 // The cudaStream_t that work on this tensor's device is queued on; null on the CPU.
 void* CurrentStream(const at::Tensor& tensor);
 
+// Of the tensor's GPU; 0 on the CPU.
+int Multiprocessors(const at::Tensor& tensor);
+
 // Whether the CUDA kernels are compiled in.
 bool BuiltWithCuda();
 

@@ -11,6 +11,11 @@ void* CurrentStream(const at::Tensor& tensor) {
   return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
 }
 
+int Multiprocessors(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return 0;
+  return at::cuda::getDeviceProperties(tensor.device().index())->multiProcessorCount;
+}
+
 bool BuiltWithCuda() { return true; }
 
 std::string GpuDescription() {

@@ -4,6 +4,8 @@ namespace augur {
 
 void* CurrentStream(const at::Tensor&) { return nullptr; }
 
+int Multiprocessors(const at::Tensor&) { return 0; }
+
 bool BuiltWithCuda() { return false; }
 
 std::string GpuDescription() { return "not looked for by a build without CUDA"; }

@@ -18,7 +18,7 @@ struct HeadOptions {
   // vocab_size is that of the whole model; rows of the weight behind it are padding and get no gradient. 0
   // takes all rows.
   LossOptions loss;
-  // Tokens per chunk; 0 chooses by the vocabulary so that a chunk's logits take about 1 GiB on CUDA and 96
+  // Tokens per chunk; 0 chooses by the vocabulary so that a chunk's logits take about 1.2 GiB on CUDA and 96
   // MiB on the CPU. Larger chunks are faster, smaller ones need less memory.
   int64_t chunk = 0;
   // Add up the weight's gradient over chunks in float32 where the weight has 16 bits; the sum is rounded to
