@@ -20,20 +20,20 @@ std::string_view NumberAt(std::string_view text, size_t offset) {
 
 }  // namespace
 
-double ScoreGsm8k(std::string_view response, std::string_view ground_truth) {
+std::optional<std::string> Gsm8kAnswer(std::string_view response) {
   constexpr std::string_view kMark = "#### ";
   const std::string_view text = LastCodePoints(response, kResponseTail);
   // Neither the mark nor a number holds the other's characters, so searching from the end finds the match
   // that a search from the beginning finds last.
   for (size_t at = text.rfind(kMark); at != std::string_view::npos; at = text.rfind(kMark, at - 1)) {
     const std::string_view number = NumberAt(text, at + kMark.size());
-    if (!number.empty()) return ReplaceAll(number, ",", "") == ground_truth ? 1.0 : 0.0;
+    if (!number.empty()) return ReplaceAll(number, ",", "");
     if (at == 0) break;
   }
-  return 0.0;
+  return std::nullopt;
 }
 
-double ScoreGsm8kFlexible(std::string_view response, std::string_view ground_truth) {
+std::optional<std::string> Gsm8kFlexibleAnswer(std::string_view response) {
   const std::string_view text = LastCodePoints(response, kResponseTail);
   // The last number that is not a lone full stop; where there are only full stops, one of those.
   std::optional<std::string_view> chosen;
@@ -42,7 +42,15 @@ double ScoreGsm8kFlexible(std::string_view response, std::string_view ground_tru
     if (!number.empty() && (number != "." || !chosen)) chosen = number;
     i += std::max<size_t>(number.size(), 1);
   }
-  return chosen && *chosen == ground_truth ? 1.0 : 0.0;
+  return chosen ? std::optional<std::string>(*chosen) : std::nullopt;
+}
+
+double ScoreGsm8k(std::string_view response, std::string_view ground_truth) {
+  return Gsm8kAnswer(response) == ground_truth ? 1.0 : 0.0;
+}
+
+double ScoreGsm8kFlexible(std::string_view response, std::string_view ground_truth) {
+  return Gsm8kFlexibleAnswer(response) == ground_truth ? 1.0 : 0.0;
 }
 
 }  // namespace augur

@@ -1,13 +1,17 @@
 #include "reward/verifier.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "reward/countdown.h"
+#include "reward/final_answer.h"
 #include "reward/gsm8k.h"
 #include "reward/math_dapo.h"
+#include "reward/math_form.h"
 #include "reward/math_strict.h"
 #include "reward/python_text.h"
 
@@ -36,20 +40,34 @@ double WithText(std::string_view response, const Json& answer) {
   return kScore(response, AnswerText(answer));
 }
 
+std::optional<std::string> NotEmpty(std::string text) {
+  return text.empty() ? std::nullopt : std::optional(std::move(text));
+}
+
+std::optional<std::string> MathAnswer(std::string_view response) {
+  const auto marked = FinalAnswer(response);
+  return marked ? NotEmpty(CanonicalForm(*marked).value) : std::nullopt;
+}
+
+std::optional<std::string> WholeResponse(std::string_view response) {
+  return NotEmpty(std::string(PythonStrip(response)));
+}
+
 constexpr Verifier kVerifiers[] = {
     {"math_dapo", "last line \"Answer: ...\" (else \\boxed{}), as verl scores DAPO-Math",
-     WithText<ScoreMathDapo>, 1.0, -1.0},
+     WithText<ScoreMathDapo>, MathAnswer, 1.0, -1.0},
     {"math_dapo_boxed", "last \\boxed{...}, to the letter, as verl scores it", WithText<ScoreMathDapoBoxed>,
-     1.0, -1.0},
+     MathAnswer, 1.0, -1.0},
     {"math_strict", "last \\boxed{...} or \"Answer: ...\", compared as mathematics",
-     WithText<ScoreMathStrict>},
-    {"gsm8k", "last number after \"#### \", as verl scores GSM8K", WithText<ScoreGsm8k>},
-    {"gsm8k_flexible", "last number anywhere, as verl scores GSM8K", WithText<ScoreGsm8kFlexible>},
+     WithText<ScoreMathStrict>, MathAnswer},
+    {"gsm8k", "last number after \"#### \", as verl scores GSM8K", WithText<ScoreGsm8k>, Gsm8kAnswer},
+    {"gsm8k_flexible", "last number anywhere, as verl scores GSM8K", WithText<ScoreGsm8kFlexible>,
+     Gsm8kFlexibleAnswer},
     {"countdown",
      "an expression that reaches the target with each number once; answer: {\"numbers\": "
      "[...], \"target\": n}",
-     ScoreCountdown},
-    {"exact", "the answer itself, white space around it ignored", WithText<ScoreExact>},
+     ScoreCountdown, WholeResponse},
+    {"exact", "the answer itself, white space around it ignored", WithText<ScoreExact>, WholeResponse},
 };
 
 }  // namespace
@@ -62,6 +80,23 @@ const Verifier& FindVerifier(std::string_view name, std::string_view where) {
   std::vector<std::string_view> names;
   for (const Verifier& verifier : kVerifiers) names.push_back(verifier.name);
   throw UnknownName(where, "verifier", name, names);
+}
+
+const Verifier& VerifierFor(std::string_view name, const Prompt& prompt, std::string_view where) {
+  if (name != "auto") return FindVerifier(name, where);
+  if (prompt.ground_truth.is_object()) return FindVerifier("countdown", where);
+  std::string source;
+  for (const char c : prompt.data_source)
+    source += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  constexpr std::pair<std::string_view, std::string_view> kBySource[] = {{"countdown", "countdown"},
+                                                                         {"gsm8k", "gsm8k"},
+                                                                         {"dapo", "math_dapo"},
+                                                                         {"aime", "math_dapo"},
+                                                                         {"math", "math_strict"}};
+  for (const auto& [part, verifier] : kBySource) {
+    if (source.find(part) != std::string::npos) return FindVerifier(verifier, where);
+  }
+  return FindVerifier("exact", where);
 }
 
 std::optional<std::string> WhyUnmatchable(const Verifier& verifier, const Json& answer) {

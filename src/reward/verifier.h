@@ -18,6 +18,9 @@ struct Verifier {
   // Scores a response against a ground truth. Time and memory are linear in both; nothing recurses on them
   // or runs them. Throws Error at "answer" if the ground truth is not of the kind this verifier takes.
   double (*score)(std::string_view response, const Json& answer);
+  // What a response answers, for counting votes: equal texts are equal answers. Nothing where it commits to
+  // none.
+  std::optional<std::string> (*answer)(std::string_view response);
   // What a correct response scores, and any other.
   double right = 1.0;
   double wrong = 0.0;
@@ -27,6 +30,10 @@ std::span<const Verifier> Verifiers();
 
 // Throws Error at `where` with the nearest name if there is none called `name`.
 const Verifier& FindVerifier(std::string_view name, std::string_view where);
+
+// The verifier called `name`, or for "auto" the one that suits the prompt: by its ground truth (countdown),
+// else by its data source (GSM8K, DAPO-Math, AIME, MATH), else `exact`. Throws Error at `where` as above.
+const Verifier& VerifierFor(std::string_view name, const Prompt& prompt, std::string_view where);
 
 // Why no response can be right for this ground truth, or nothing if the ground truth itself, written as
 // a response of the form the verifier asks for, is.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "message_of.h"
 
 namespace augur {
 namespace {
@@ -72,6 +73,36 @@ TEST(Verifier, WarnsWithTheLineOfTheGroundTruth) {
   EXPECT_EQ(
       UnmatchableWarnings(FindVerifier("gsm8k", ""), prompts),
       std::vector<std::string>{"a.jsonl:8: the ground truth '1,234' cannot match itself under 'gsm8k'"});
+}
+
+TEST(Verifiers, AutoChoosesByGroundTruthThenByDataSource) {
+  const auto chosen = [](std::string source, Json truth) {
+    Prompt prompt;
+    prompt.data_source = std::move(source);
+    prompt.ground_truth = std::move(truth);
+    return VerifierFor("auto", prompt, "").name;
+  };
+  EXPECT_EQ(chosen("test", {{"numbers", {1, 2}}, {"target", 3}}), "countdown");
+  EXPECT_EQ(chosen("openai/gsm8k", "4"), "gsm8k");
+  EXPECT_EQ(chosen("math_dapo", "4"), "math_dapo");
+  EXPECT_EQ(chosen("AIME2024", "4"), "math_dapo");
+  EXPECT_EQ(chosen("DigitalLearningGmbH/MATH-lighteval", "4"), "math_strict");
+  EXPECT_EQ(chosen("sort", "1 2"), "exact");
+  Prompt prompt;
+  EXPECT_EQ(VerifierFor("gsm8k", prompt, "").name, "gsm8k");
+  EXPECT_NE(MessageOf([&] { VerifierFor("gsm", prompt, "here"); }).find("here"), std::string::npos);
+}
+
+TEST(Verifiers, EqualAnswersHaveOneText) {
+  const auto answer = [](std::string_view verifier, std::string_view response) {
+    return FindVerifier(verifier, "").answer(response).value_or("none");
+  };
+  EXPECT_EQ(answer("math_dapo", "so\nAnswer: 0.5"), answer("math_dapo", "thus \\boxed{\\frac{1}{2}}"));
+  EXPECT_EQ(answer("gsm8k", "#### 1,200"), "1200");
+  EXPECT_EQ(answer("gsm8k", "1200"), "none");
+  EXPECT_EQ(answer("gsm8k_flexible", "It is 7"), "7");
+  EXPECT_EQ(answer("exact", " 1 2\n"), "1 2");
+  EXPECT_EQ(answer("math_strict", "I do not know"), "none");
 }
 
 }  // namespace
