@@ -41,8 +41,8 @@ def linear_policy_loss(
     the head from vocab_size on are padding.
 
     decide_only: no gradient, one GEMM instead of three. chunk: tokens per chunk; None chooses it, so that the logits
-    held take about 1.2 GiB on CUDA and 96 MiB on the CPU. accumulate: in which type the head's gradient is added up over
-    chunks, "float32" or "parameter" (the head's own; less memory). grad_scale: multiplies the gradients, not the
+    held take about 1.2 GiB on CUDA and 96 MiB on the CPU. accumulate: in which type the head's gradient is added up
+    over chunks, "float32" or "parameter" (the head's own; less memory). grad_scale: multiplies the gradients, not the
     loss, before they are rounded to 16 bits: 1 / steps of a gradient accumulation, or a loss scale.
 
     group: the process group (or its name) over which the head's rows are spread. Each rank passes its own rows and
