@@ -66,7 +66,8 @@ void AddConfigCommand(CLI::App& app) {
       app.add_subcommand("config", "Check a configuration and print it with every default filled in");
   const auto options = std::make_shared<Options>();
   command->add_option("FILE", options->file, "A YAML file for `augur train` (or, with --sft, `augur sft`)");
-  command->add_option("CHANGES", options->overrides, "key=value pairs that change it, e.g. train.steps=20 mask=clip");
+  command->add_option("CHANGES", options->overrides,
+                      "key=value pairs that change it, e.g. train.steps=20 mask=clip");
   command->add_flag("--sft", options->sft, "The file is for `augur sft`");
   command->add_flag("--markdown", options->markdown, "Print docs/configuration.md, made from the field list");
   RlConfig config;
