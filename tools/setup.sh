@@ -7,15 +7,17 @@ system_packages=(
   clang libclang-rt-dev # fuzzing
   libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libpcre2-dev libutf8proc-dev
   libyaml-cpp-dev nlohmann-json3-dev
+  libjs-chart.js # embedded in reports
 )
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 die() { printf 'augur: %s\n' "$*" >&2; exit 2; }
 
+# install_system_packages NAME...: those that are not there yet.
 install_system_packages() {
   local missing=()
   local name
-  for name in "${system_packages[@]}"; do
+  for name in "$@"; do
     dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'install ok installed' || missing+=("$name")
   done
   [ ${#missing[@]} -eq 0 ] && return
@@ -27,6 +29,12 @@ install_system_packages() {
   fi
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# For the tests that look at a report. Ubuntu has Chromium as a snap alone; there those tests are skipped.
+install_browser() {
+  if command -v chromium >/dev/null || ! apt-cache policy chromium 2>/dev/null | grep -q 'Candidate: [0-9]'; then return; fi
+  install_system_packages chromium
 }
 
 site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
@@ -76,7 +84,7 @@ build_augur() {
 
 set_up() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed"
-  install_system_packages
+  install_system_packages "${system_packages[@]}"
   make_venv .venv requirements.txt
   install_truth
   build_augur

@@ -13,6 +13,7 @@ void AddVerifyCommand(CLI::App& app);
 void AddPromptsCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddConfigCommand(CLI::App& app);
+void AddReportCommand(CLI::App& app);
 void AddBenchCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
 
@@ -24,6 +25,7 @@ inline void AddCommands(CLI::App& app) {
   AddPromptsCommand(app);
   AddConvertCommand(app);
   AddConfigCommand(app);
+  AddReportCommand(app);
   AddBenchCommand(app);
   AddDoctorCommand(app);
 }

@@ -1,0 +1,129 @@
+"use strict";
+// Shared by the other files, which CMake puts together in the order of their names. Text from a model or a file
+// reaches the page through textContent alone.
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const RUNS = DATA.runs;
+RUNS.forEach((run, i) => {
+  run.color = `var(--run${i % 8})`;
+  run.index = i;
+});
+nameApart(RUNS);
+
+// Runs of the same name are told apart by their paths.
+function nameApart(runs) {
+  for (const run of runs) {
+    run.label = runs.filter((other) => other.name === run.name).length > 1 ? run.path : run.name;
+  }
+}
+
+// el("p.small", "text") or el("div", {id: "x"}, child, ...): an element with classes, attributes and children.
+function el(spec, ...parts) {
+  const [tag, ...classes] = spec.split(".");
+  const node = document.createElement(tag);
+  if (classes.length) node.className = classes.join(" ");
+  for (const part of parts) {
+    if (part === null || part === undefined) continue;
+    if (typeof part === "string") node.append(document.createTextNode(part));
+    else if (part instanceof Node) node.append(part);
+    else for (const [key, value] of Object.entries(part)) node.setAttribute(key, value);
+  }
+  return node;
+}
+
+function cssColor(name) {
+  const match = /^var\((.*)\)$/.exec(name);
+  return match ? getComputedStyle(document.documentElement).getPropertyValue(match[1]).trim() : name;
+}
+
+// Four digits, as short as they go; the minus is a real one.
+function number(x, digits = 4) {
+  if (x === null || x === undefined || Number.isNaN(x)) return "not finite";
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  const text = size >= 1e5 || size < 1e-4 ? x.toExponential(digits - 1) : String(Number(x.toPrecision(digits)));
+  return text.replace("-", "−");
+}
+function signed(x) {
+  return x > 0 ? "+" + number(x) : number(x);
+}
+function percent(x, digits = 1) {
+  return x === null || x === undefined ? "–" : (100 * x).toFixed(digits).replace("-", "−") + "%";
+}
+function count(n) {
+  return n.toLocaleString("en");
+}
+function duration(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${(seconds / 60).toFixed(1)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// A metric of a run as [[step, value], ...].
+function series(run, name) {
+  const found = run.metrics && run.metrics.series[name];
+  if (!found) return [];
+  const x = found.x || run.metrics.steps;
+  return found.y.map((y, i) => [x[i], y]);
+}
+function metricNames() {
+  const names = new Set();
+  for (const run of RUNS) if (run.metrics) Object.keys(run.metrics.series).forEach((n) => names.add(n));
+  return [...names].sort();
+}
+// The metric that says how good the model is: the first validation accuracy.
+function accuracyNames() {
+  return metricNames().filter((n) => /^val-core\/.*\/acc\/mean@\d+$/.test(n));
+}
+
+// A section of the page with its entry in the navigation.
+function addSection(id, title, lead) {
+  const section = el("section", { id });
+  section.append(el("h2", title));
+  if (lead) section.append(el("p.lead", lead));
+  document.getElementById("main").append(section);
+  document.getElementById("nav").append(el("a", { href: "#" + id }, title));
+  return section;
+}
+function noteBox(notes) {
+  if (!notes.length) return null;
+  const list = el("ul");
+  notes.forEach((note) => list.append(el("li", note)));
+  return el("div.notes", list);
+}
+function dot(run) {
+  return el("span.dot", { style: `background:${run.color}`, "aria-hidden": "true" });
+}
+
+// Rows of cells; the first row is the head. Cells are text or nodes.
+function table(rows) {
+  const body = el("table");
+  rows.forEach((row, i) => {
+    const line = el("tr");
+    row.forEach((cell) => line.append(el(i ? "td" : "th", cell)));
+    body.append(line);
+  });
+  return el("div.table-box", body);
+}
+
+// Light or dark: what was chosen here before, or what the system says.
+const redraw = [];
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  redraw.forEach((draw) => draw());
+}
+function startTheme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  try {
+    chosen = localStorage.getItem("augur-theme");
+  } catch {} // a page opened from a file may have no storage
+  setTheme(chosen || (system.matches ? "dark" : "light"));
+  system.addEventListener("change", () => chosen || setTheme(system.matches ? "dark" : "light"));
+  document.getElementById("theme").addEventListener("click", () => {
+    chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    try {
+      localStorage.setItem("augur-theme", chosen);
+    } catch {}
+    setTheme(chosen);
+  });
+}

@@ -1,0 +1,97 @@
+// What came out, in one card row per run.
+function first(points) {
+  return points.length ? points[0][1] : null;
+}
+function last(points) {
+  return points.length ? points[points.length - 1][1] : null;
+}
+function card(label, value, note) {
+  return el("div.card", el("div.label", label), el("div.value", value), note ? el("div.note", note) : null);
+}
+function change(from, to, show) {
+  return from === null || from === undefined ? show(to) : `${show(from)} → ${show(to)}`;
+}
+
+function accuracyCard(run) {
+  const summary = run.summary || {};
+  if (typeof summary.before === "number" && typeof summary.after === "number") {
+    const points = 100 * (summary.after - summary.before);
+    return card("Accuracy", change(summary.before, summary.after, percent), `${signed(Number(points.toFixed(1)))} points`);
+  }
+  const name = accuracyNames().find((n) => series(run, n).length);
+  if (!name) return null;
+  const values = series(run, name);
+  return card("Accuracy", values.length > 1 ? change(first(values), last(values), percent) : percent(last(values)), name);
+}
+// The last tenth of a curve, so that one lucky step does not speak for the run.
+function lately(run, name) {
+  const values = series(run, name);
+  if (!values.length) return null;
+  const tail = values.slice(-Math.max(1, Math.floor(values.length / 10)));
+  return tail.reduce((sum, point) => sum + point[1], 0) / tail.length;
+}
+function seconds(run) {
+  if (run.summary && typeof run.summary.train_seconds === "number") return run.summary.train_seconds;
+  const steps = series(run, "timing_s/step");
+  return steps.length ? steps.reduce((sum, point) => sum + point[1], 0) : null;
+}
+
+function runCards(run) {
+  const cards = el("div.cards");
+  const add = (node) => node && cards.append(node);
+  add(accuracyCard(run));
+  const reward = series(run, "critic/score/mean");
+  if (reward.length) add(card("Reward", change(first(reward), lately(run, "critic/score/mean"), number), "first step → last tenth"));
+  const outside = lately(run, "mask/outside");
+  if (outside !== null) add(card("Outside the region", percent(outside, 2), "of tokens, last tenth"));
+  const masked = lately(run, "mask/masked") ?? lately(run, "actor/pg_clipfrac");
+  if (masked !== null) add(card("Masked", percent(masked, 2), "of tokens, last tenth"));
+  const disagree = lately(run, "mask/disagree");
+  if (disagree !== null) add(card("Criteria disagree", percent(disagree, 2), "of tokens, last tenth"));
+  const length = lately(run, "response_length/mean");
+  if (length !== null) add(card("Response length", number(length, 3), "tokens, last tenth"));
+  const steps = run.metrics ? run.metrics.steps[run.metrics.steps.length - 1] : null;
+  if (steps !== null) add(card("Steps", count(steps), seconds(run) ? "in " + duration(seconds(run)) : null));
+  return cards;
+}
+
+function configDetails(run) {
+  const entries = Object.entries(run.config || {}).filter(([, value]) => value !== "");
+  if (!entries.length) return null;
+  const list = el("dl.config.small");
+  entries.forEach(([key, value]) => list.append(el("div", el("dt", key), el("dd.mono", value))));
+  return el("details", el("summary.small", "Configuration"), list);
+}
+
+function maskName(config) {
+  const get = (key) => config["mask." + key];
+  if (!get("proximity")) return config.mask || null;
+  if (get("proximity") === "none") return "no mask";
+  if (get("proximity") === "ratio") return `ratio clip [${get("clip_low")}, ${get("clip_high")}]`;
+  const direction = get("direction") === "predicted" ? `predicted (${get("tail")})` : "ratio";
+  const action = get("action") === "restore" ? ", restore" : "";
+  return `${get("support")} ${get("proximity").toUpperCase()}, direction ${direction}, δ = ${get("delta")}${action}`;
+}
+
+function runCard(run) {
+  const config = run.config || {};
+  const facts = [
+    config["model.path"] && "model " + config["model.path"],
+    maskName(config) && "mask " + maskName(config),
+    config["model.precision"] && "precision " + config["model.precision"],
+    config["run.seed"] && "seed " + config["run.seed"],
+  ].filter(Boolean);
+  const head = el("header", el("h3", dot(run), run.label));
+  facts.forEach((fact) => head.append(el("span.soft.small", fact)));
+  return el("div.panel.run-card", head, noteBox(run.notes), runCards(run), configDetails(run));
+}
+
+function showSummary() {
+  document.getElementById("headline").textContent =
+    RUNS.length === 1 ? RUNS[0].label : `${RUNS.length} runs`;
+  const section = addSection("summary", "Summary");
+  const notes = noteBox(DATA.notes);
+  if (notes) section.append(notes);
+  if (!RUNS.length) section.append(el("p", "No runs were given."));
+  RUNS.forEach((run) => section.append(runCard(run)));
+}

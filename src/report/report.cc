@@ -1,0 +1,102 @@
+#include "report/report.h"
+
+#include <algorithm>
+#include <ctime>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "report/assets.h"
+#include "report/run_data.h"
+
+namespace augur {
+namespace {
+
+// A JSON text that may stand between <script> tags: only ASCII, and nothing that HTML would read.
+std::string ScriptSafe(const Json& json) {
+  const std::string plain = json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  std::string safe;
+  safe.reserve(plain.size());
+  for (const char c : plain) {
+    switch (c) {
+      case '<':
+        safe += "\\u003c";
+        break;
+      case '>':
+        safe += "\\u003e";
+        break;
+      case '&':
+        safe += "\\u0026";
+        break;
+      default:
+        safe += c;
+    }
+  }
+  return safe;
+}
+
+std::string Now() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", std::gmtime(&now));
+  return text;
+}
+
+Json NotesAboutAll(const std::vector<Json>& runs) {
+  std::set<std::string> models;
+  for (const Json& run : runs) {
+    if (run["config"].is_object() && run["config"].contains("model.path")) {
+      models.insert(run["config"]["model.path"].get<std::string>());
+    }
+  }
+  Json notes = Json::array();
+  if (models.size() > 1) {
+    std::string names;
+    for (const std::string& model : models) names += (names.empty() ? "" : ", ") + model;
+    notes.push_back("The runs are of different models (" + names +
+                    "): their curves are not comparable as they stand.");
+  }
+  return notes;
+}
+
+Json ReadAll(std::span<const std::filesystem::path> paths, size_t limit) {
+  // Half of the page for tokens at first; curves rarely need a tenth.
+  RunLimits limits;
+  limits.token_bytes = limit / 2 / std::max<size_t>(paths.size(), 1);
+  std::vector<Json> runs;
+  for (const auto& path : paths) runs.push_back(ReadRun(path, limits));
+  const Json notes = NotesAboutAll(runs);
+  return {{"made", Now()}, {"notes", notes}, {"runs", std::move(runs)}};
+}
+
+std::string Fill(std::string_view data) {
+  std::string page;
+  std::string_view rest = PageTemplate();
+  const std::pair<std::string_view, std::string_view> parts[] = {{"{{style}}", PageStyle()},
+                                                                 {"{{data}}", data},
+                                                                 {"{{charts}}", ChartLibrary()},
+                                                                 {"{{script}}", PageScript()}};
+  for (const auto& [mark, part] : parts) {
+    const size_t at = rest.find(mark);
+    page += rest.substr(0, at);
+    page += part;
+    rest.remove_prefix(at + mark.size());
+  }
+  return page += rest;
+}
+
+}  // namespace
+
+void WriteReport(std::span<const std::filesystem::path> runs, const std::filesystem::path& out,
+                 size_t limit) {
+  std::string page = Fill(ScriptSafe(ReadAll(runs, limit)));
+  // Text that must be escaped can take more than was reckoned: then fewer tokens.
+  for (size_t share = limit / 2; page.size() > limit && share > limit / 64; share /= 2) {
+    page = Fill(ScriptSafe(ReadAll(runs, share)));
+  }
+  WriteFileAtomically(out, page);
+}
+
+}  // namespace augur

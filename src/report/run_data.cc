@@ -1,0 +1,100 @@
+#include "report/run_data.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/utf8.h"
+#include "report/json_lines.h"
+#include "report/series.h"
+#include "report/viewer_tokens.h"
+
+namespace augur {
+namespace {
+
+constexpr size_t kLongestConfig = 1 << 20;
+
+std::string ValidText(std::string_view bytes) {
+  std::string text;
+  AppendLossyUtf8(&text, bytes);
+  return text;
+}
+
+std::string ScalarText(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar();
+  if (!node.IsSequence()) return "";
+  std::string text;
+  for (const YAML::Node& item : node) text += (text.empty() ? "" : ", ") + ScalarText(item);
+  return text;
+}
+
+// "section.key" -> value, as text.
+Json ReadConfig(const std::filesystem::path& path, Notes* notes) {
+  if (!std::filesystem::is_regular_file(path)) {
+    notes->push_back("no config.yaml: model, mask and seed are unknown");
+    return nullptr;
+  }
+  Json config = Json::object();
+  try {
+    const std::string text = ReadFile(path);
+    if (text.size() > kLongestConfig) throw Error("config.yaml", "longer than 1 MiB", "");
+    for (const auto& section : YAML::Load(text)) {
+      const std::string name = ValidText(section.first.Scalar());
+      if (!section.second.IsMap()) config[name] = ValidText(ScalarText(section.second));
+      if (!section.second.IsMap()) continue;
+      for (const auto& field : section.second) {
+        config[name + "." + ValidText(field.first.Scalar())] = ValidText(ScalarText(field.second));
+      }
+    }
+  } catch (const std::exception& error) {
+    notes->push_back("config.yaml is damaged: " + Printable(error.what()));
+  }
+  return config;
+}
+
+// An unfinished run says how far it came.
+void NoteProgress(const Json& config, const Json& metrics, Notes* notes) {
+  if (!config.is_object() || !config.contains("train.steps") || metrics.is_null()) return;
+  const int64_t last = metrics["steps"].back().get<int64_t>();
+  const std::string& wanted = config["train.steps"].get_ref<const std::string&>();
+  char* end = nullptr;
+  const long long steps = std::strtoll(wanted.c_str(), &end, 10);
+  if (end != wanted.c_str() && last < steps) {
+    notes->push_back(fmt::format("unfinished: {} of {} steps", last, steps));
+  }
+}
+
+bool IsStudy(const std::filesystem::path& run) {
+  return std::filesystem::exists(run / "analysis.json") || std::filesystem::exists(run / "compare.json");
+}
+
+}  // namespace
+
+Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
+  if (!std::filesystem::is_directory(run)) {
+    throw Error(run.string(), std::filesystem::exists(run) ? "is no directory" : "does not exist",
+                "name a run directory, such as augur train makes");
+  }
+  Notes notes;
+  Json json;
+  const std::filesystem::path full = std::filesystem::weakly_canonical(run);
+  json["name"] = ValidText(full.filename().string());
+  json["path"] = ValidText(run.string());
+  json["config"] = ReadConfig(run / "config.yaml", &notes);
+  json["summary"] = ReadJsonFile(run / "summary.json", &notes);
+  json["analysis"] = ReadJsonFile(run / "analysis.json", &notes);
+  json["compare"] = ReadJsonFile(run / "compare.json", &notes);
+  // An analysis or a comparison need not have trained anything itself.
+  const bool has_metrics = std::filesystem::exists(run / "metrics.jsonl");
+  json["metrics"] = has_metrics || !IsStudy(run) ? ReadSeries(run, limits.steps, &notes) : Json();
+  json["points"] = ReadPoints(run, limits.points, &notes);
+  json["tokens"] = ReadViewerTokens(run, limits.token_bytes, &notes);
+  NoteProgress(json["config"], json["metrics"], &notes);
+  if (json["metrics"].is_object() && json["tokens"].is_null()) {
+    notes.push_back("no tokens.jsonl: nothing for the token viewer");
+  }
+  json["notes"] = notes;
+  return json;
+}
+
+}  // namespace augur

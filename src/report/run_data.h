@@ -1,0 +1,22 @@
+// Everything the page shows of one run directory.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+
+#include "base/json.h"
+
+namespace augur {
+
+// How much of a run goes onto the page.
+struct RunLimits {
+  size_t steps = 2000;   // of each curve
+  size_t points = 3000;  // of the scatter plots
+  size_t token_bytes = 0;
+};
+
+// {"name", "path", "notes": [text], "config": {"section.key": text}, "summary", "metrics", "points",
+// "tokens", "analysis", "compare"}; parts that are absent are null. Throws Error where `run` is no directory.
+Json ReadRun(const std::filesystem::path& run, const RunLimits& limits);
+
+}  // namespace augur

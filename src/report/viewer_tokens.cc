@@ -1,0 +1,158 @@
+#include "report/viewer_tokens.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/random.h"
+#include "base/utf8.h"
+#include "metrics/token_record.h"
+
+namespace augur {
+namespace {
+
+// How much longer a line of tokens.jsonl is than what the page keeps of it, about.
+constexpr double kLineOverPage = 1.5;
+constexpr size_t kBytesPerToken = 1000;  // on the page, at most, about
+constexpr size_t kLongestText = 20000;   // of a prompt or answer
+constexpr uint64_t kSampleKey = 0x746f6b656e73;
+
+// Six digits; the page shows four.
+Json Number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  return std::stod(fmt::format("{:.5e}", value));
+}
+
+int Flags(const TokenRecord& token) {
+  return (token.keep ? 1 : 0) | (token.outside ? 2 : 0) | (token.disagree ? 4 : 0) | (token.missing ? 8 : 0);
+}
+
+struct ShownResponse {
+  int64_t step = 0;
+  uint32_t draw = 0;  // those with the smallest stay
+  size_t size = 0;
+  Json json;
+  std::map<int32_t, std::string> texts;
+};
+
+Json ShownToken(const TokenRecord& token, bool with_support, std::map<int32_t, std::string>* texts) {
+  (*texts)[token.id] = token.text;
+  Json support = Json::array();
+  if (with_support) {
+    for (const SupportAtom& atom : token.support) {
+      (*texts)[atom.id] = atom.text;
+      support.push_back(atom.id);
+      support.push_back(Number(atom.mu));
+      support.push_back(Number(atom.pi));
+    }
+  }
+  return {token.id,
+          Number(token.ratio),
+          Number(token.divergence),
+          Number(token.direction),
+          Number(token.local),
+          Number(token.global),
+          Number(token.advantage),
+          Flags(token),
+          Number(token.mu_tail),
+          Number(token.pi_tail),
+          std::move(support)};
+}
+
+// The beginning of a text, cut between characters.
+std::string Beginning(const std::string& text) {
+  if (text.size() <= kLongestText) return text;
+  const std::string_view part = std::string_view(text).substr(0, kLongestText);
+  return std::string(part.substr(0, part.size() - IncompleteUtf8Suffix(part))) + " …";
+}
+
+ShownResponse Show(const ResponseRecord& record, int64_t index, bool all_supports, size_t budget) {
+  const size_t most_tokens = std::max<size_t>(64, budget / kBytesPerToken);
+  ShownResponse shown;
+  shown.step = record.step;
+  shown.draw = Philox::At(kSampleKey, static_cast<uint64_t>(index), 0).word[0];
+  Json tokens = Json::array();
+  for (const TokenRecord& token : record.tokens) {
+    if (tokens.size() == most_tokens) break;
+    tokens.push_back(ShownToken(token, all_supports || token.outside, &shown.texts));
+  }
+  shown.json = {{"step", record.step},
+                {"source", record.data_source},
+                {"prompt", Beginning(record.prompt)},
+                {"answer", Beginning(record.answer)},
+                {"reward", Number(record.reward)},
+                {"advantage", Number(record.advantage)},
+                {"finish", record.finish},
+                {"rule", record.rule},
+                {"delta", Number(record.delta)},
+                {"length", record.tokens.size()},
+                {"tokens", std::move(tokens)}};
+  shown.size = shown.json.dump(-1, ' ', true).size();
+  return shown;
+}
+
+// Leaves out the responses drawn last until the rest fits.
+void Shrink(size_t budget, std::vector<ShownResponse>* responses) {
+  size_t total = 0;
+  for (const ShownResponse& r : *responses) total += r.size;
+  while (total > budget && responses->size() > 1) {
+    const auto last = std::ranges::max_element(*responses, {}, &ShownResponse::draw);
+    total -= last->size;
+    responses->erase(last);
+  }
+}
+
+}  // namespace
+
+Json ReadViewerTokens(const std::filesystem::path& run, size_t budget, Notes* notes) {
+  const std::filesystem::path path = run / kTokenRecordsFile;
+  std::error_code absent;
+  const bool all_supports = static_cast<double>(std::filesystem::file_size(path, absent)) <=
+                            kLineOverPage * static_cast<double>(budget);
+  std::vector<ShownResponse> responses;
+  int64_t recorded = 0, index = 0;
+  size_t held = 0;
+  bool drawn = false;
+  ReadJsonLines(
+      path,
+      [&](const Json& line, const std::string& where) {
+        const ResponseRecord record = ResponseFromJson(line, where);
+        // Several responses share a step; only a step further back is a repetition.
+        if (!responses.empty() && record.step < responses.back().step) ForgetFrom(record.step, &responses);
+        responses.push_back(Show(record, index++, all_supports, budget));
+        ++recorded;
+        held += responses.back().size;
+        if (held > 2 * budget) {  // bounds the memory; the final cut is below
+          Shrink(budget, &responses);
+          held = budget;
+          drawn = true;
+        }
+      },
+      notes);
+  if (responses.empty()) return nullptr;
+  const size_t before = responses.size();
+  Shrink(budget, &responses);
+  if (!all_supports) {
+    notes->push_back(
+        "token viewer: to keep the page small, probabilities are shown for tokens outside the trust region "
+        "only");
+  }
+  if (drawn || responses.size() < before) {
+    notes->push_back(fmt::format(
+        "token viewer: to keep the page small, {} of {} recorded responses are shown, drawn at random",
+        responses.size(), recorded));
+  }
+  Json vocabulary = Json::object(), shown = Json::array();
+  for (ShownResponse& response : responses) {
+    for (const auto& [id, text] : response.texts) vocabulary[std::to_string(id)] = text;
+    shown.push_back(std::move(response.json));
+  }
+  return {{"recorded", recorded},
+          {"whole_support", all_supports},
+          {"vocabulary", std::move(vocabulary)},
+          {"responses", std::move(shown)}};
+}
+
+}  // namespace augur

@@ -1,0 +1,305 @@
+"""augur report, looked at in Chromium: what the page says is what the run directories hold."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import report_runs
+from browser import Browser
+from conftest import run_augur
+
+
+@pytest.fixture(scope="module")
+def browser():
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return [report_runs.make_run(folder / "predictive"), report_runs.make_run(folder / "clip", steps=50, seed=1)]
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    out = runs[0].parent / "report.html"
+    run_augur("report", *runs, "-o", out)
+    return out
+
+
+def lines_of(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def shown_number(text: str) -> float:
+    return float(text.replace("−", "-").replace("+", ""))
+
+
+def detail(browser: Browser, key: str) -> str:
+    return browser.ask(f"document.querySelector('#token-detail [data-key={key}]').textContent")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_opens_from_a_file_without_network_errors_or_sideways_scrolling(browser, page, width, dark):
+    browser.open(page, width=width, dark=dark)
+    assert browser.problems == []
+    assert browser.requests == [page.resolve().as_uri()]
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+    assert browser.ask("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+
+
+def test_every_chart_is_drawn_with_the_values_of_the_metrics_file(browser, runs, page):
+    browser.open(page)
+    drawn = browser.ask("""charts.map((holder) => {
+        const {width, height} = holder.canvas;
+        const pixels = holder.canvas.getContext('2d').getImageData(0, 0, width, height).data;
+        return pixels.some((value) => value !== 0);
+    })""")
+    assert len(drawn) > 12 and all(drawn)
+    for run, name in ((0, "critic/score/mean"), (1, "mask/outside"), (0, "val-core/sort/acc/mean@16")):
+        expected = [[m["step"], m["data"][name]] for m in lines_of(runs[run] / "metrics.jsonl") if name in m["data"]]
+        assert browser.ask(f"series(RUNS[{run}], {json.dumps(name)})") == expected
+    titles = browser.ask("[...document.querySelectorAll('.chart h3')].map((h) => h.textContent)")
+    reward = browser.ask(f"charts[{titles.index('Reward')}].chart.data.datasets.map((d) => d.data.map((p) => p.y))")
+    for run, shown in zip(runs, reward, strict=True):
+        assert shown == [m["data"]["critic/score/mean"] for m in lines_of(run / "metrics.jsonl")]
+
+
+def test_smoothing_averages_the_curve_and_keeps_the_raw_values_behind_it(browser, page):
+    browser.open(page)
+    browser.ask(
+        "(() => {const s = document.getElementById('smoothing'); s.value = 0.9; s.dispatchEvent(new Event('input'))})()"
+    )
+    raw, smooth = browser.ask("charts[1].chart.data.datasets.slice(0, 2).map((d) => d.data.map((p) => p.y))")
+    total, norm, expected = 0.0, 0.0, []
+    for value in raw:
+        total, norm = 0.9 * total + 0.1 * value, 0.9 * norm + 0.1
+        expected.append(total / norm)
+    np.testing.assert_allclose(smooth, expected, rtol=1e-12)
+    assert browser.problems == []
+
+
+def test_the_theme_button_switches_and_redraws(browser, page):
+    browser.open(page)
+    browser.mouse("#theme")
+    assert browser.ask("document.documentElement.dataset.theme") == "dark"
+    assert browser.ask("charts.every((h) => h.chart.canvas === h.canvas)")
+    browser.mouse("#theme")
+    assert browser.ask("document.documentElement.dataset.theme") == "light"
+    assert browser.problems == []
+
+
+def test_pointing_at_a_token_shows_the_figures_of_its_record(browser, runs, page):
+    browser.open(page)
+    record = lines_of(runs[0] / "tokens.jsonl")[0]
+    for index in (0, 7, 31):
+        token = record["tokens"][index]
+        browser.mouse("#responses .response:first-child .tok", click=False, index=index)
+        for key in ("ratio", "divergence", "advantage", "local", "global"):
+            assert shown_number(detail(browser, key)) == pytest.approx(token[key], rel=1e-3), key
+        reason = detail(browser, "reason")
+        assert ("Outside" in reason) == token["outside"]
+        assert ("gradient is dropped" in reason) == (not token["keep"])
+        for value, key in ((2, "mu"), (3, "pi")):
+            shown = browser.ask(
+                f"[...document.querySelectorAll('#token-detail [data-{key}]')].map((n) => Number(n.dataset.{key}))"
+            )
+            ordered = sorted(token["support"], key=lambda atom: -atom[2])
+            expected = [atom[value] for atom in ordered] + [token[f"{key}_tail"]]
+            assert shown == pytest.approx(expected, rel=1e-5)
+
+
+def test_tokens_are_marked_by_class_as_their_records_say(browser, runs, page):
+    browser.open(page)
+    for i, record in enumerate(lines_of(runs[0] / "tokens.jsonl")):
+        classes = browser.ask(
+            f"[...document.querySelectorAll('.response')[{i}].querySelectorAll('.tok')].map((t) => [...t.classList])"
+        )
+        for token, names in zip(record["tokens"], classes, strict=True):
+            assert ("masked" in names) == (not token["keep"])
+            assert ("kept" in names) == (token["keep"] and token["outside"])
+            assert ("disagree" in names) == token["disagree"]
+
+
+def test_keys_walk_over_tokens_responses_masked_and_disagreeing_tokens(browser, runs, page):
+    browser.open(page)
+    records = lines_of(runs[0] / "tokens.jsonl")
+    chosen = (
+        "(() => {const a = viewer.chosen.augur; return [RUNS[0].tokens.responses.indexOf(a.response), a.position]})()"
+    )
+    browser.mouse("#responses .tok")
+    assert browser.ask(chosen) == [0, 0]
+    browser.key("ArrowRight")
+    browser.key("ArrowRight")
+    assert browser.ask(chosen) == [0, 2]
+    browser.key("ArrowLeft")
+    assert browser.ask(chosen) == [0, 1]
+    browser.key("ArrowDown")
+    assert browser.ask(chosen) == [1, 0]
+    browser.key("m")
+    assert browser.ask(chosen) == [1, next(i for i, t in enumerate(records[1]["tokens"]) if i > 0 and not t["keep"])]
+    browser.key("d")
+    response, position = browser.ask(chosen)
+    assert records[response]["tokens"][position]["disagree"]
+    assert browser.ask("document.activeElement === viewer.chosen")
+    browser.key("Escape")
+    assert browser.ask("viewer.chosen") is None
+    browser.key("/")
+    assert browser.ask("document.activeElement.id") == "token-search"
+
+
+def test_filters_and_search_keep_the_responses_that_fit(browser, runs, page):
+    browser.open(page)
+    records = lines_of(runs[0] / "tokens.jsonl")
+    browser.mouse("#only-disagree")
+    expected = [r for r in records if any(t["disagree"] for t in r["tokens"])]
+    assert browser.ask("document.querySelectorAll('.response').length") == len(expected)
+    bright = browser.ask("[...document.querySelectorAll('#responses .tok:not(.dim)')].length")
+    assert bright == sum(t["disagree"] for r in expected for t in r["tokens"])
+    browser.mouse("#only-disagree")
+    needle = records[5]["prompt"].split(": ")[1]
+    browser.mouse("#token-search")
+    for char in needle:
+        browser.key(char)
+    assert browser.ask("document.querySelectorAll('.response').length") == 1
+    assert browser.ask("document.querySelector('#token-count').textContent") == "1 of 12 responses"
+
+
+HOSTILE = [
+    "</script><script>window.broken = 1</script>",
+    "<img src=x onerror='window.broken = 1'>",
+    "<!--<script>",
+    "&lt;b&gt; \" ' ` ${1} {{data}} {{charts}}",
+    "\u2028\u2029\u0000\u0007\x1b[31m\u202e right to left",
+    "]]> </textarea></title>",
+    "😀 日本 \ufeff",
+    "",
+]
+
+
+def test_text_of_any_kind_is_shown_as_text(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "<b>run & 'co'", responses=0)
+    rng = np.random.default_rng(0)
+    record = report_runs.response(rng, 1, length=len(HOSTILE))
+    record.update(prompt="".join(HOSTILE), answer=HOSTILE[0], data_source=HOSTILE[1], finish=HOSTILE[0])
+    for i, (token, text) in enumerate(zip(record["tokens"], HOSTILE, strict=True)):
+        token.update(id=1000 + i, text=text)
+        token["support"][0][:2] = [1000 + i, text]
+    report_runs.write_lines(run / "tokens.jsonl", [record])
+    metrics = [{"step": 1, "data": {HOSTILE[0]: 1.5, "critic/score/mean": 0.5}}]
+    report_runs.write_lines(run / "metrics.jsonl", metrics)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("models/tiny", json.dumps(HOSTILE[0])))
+    out = tmp_path / "report.html"
+    run_augur("report", run, "-o", out)
+    browser.open(out)
+    assert browser.problems == []
+    assert browser.ask("window.broken") is None
+    assert browser.ask("document.querySelectorAll('img, main script').length") == 0
+    assert browser.ask("RUNS[0].tokens.responses[0].prompt") == record["prompt"]
+    shown = browser.ask("[...document.querySelectorAll('#responses .tok')].map((t) => t.textContent)")
+    assert shown[0] == HOSTILE[0] and shown[1] == HOSTILE[1] and shown[7] == "∅"
+    assert "␀␇␛[31m⟨U+202E⟩ right to left" in shown[4]
+    for i in range(len(HOSTILE)):
+        browser.mouse("#responses .tok", index=i)
+    assert HOSTILE[0] in browser.ask("document.querySelector('.run-card header').textContent")
+    assert browser.problems == [] and browser.ask("window.broken") is None
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', out.read_text(), re.S).group(1)
+    assert not set("<>&\u2028\u2029") & set(data)
+
+
+def notes(browser: Browser) -> str:
+    return browser.ask("[...document.querySelectorAll('.notes')].map((n) => n.textContent).join('\\n')")
+
+
+def test_an_empty_directory_gives_a_page_that_says_what_is_missing(browser, tmp_path):
+    run = tmp_path / "empty"
+    run.mkdir()
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert browser.problems == []
+    assert "no metrics.jsonl" in notes(browser) and "no config.yaml" in notes(browser)
+
+
+def test_a_damaged_and_unfinished_run_shows_what_is_whole(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "cut")
+    metrics = run / "metrics.jsonl"
+    metrics.write_text("\n".join(metrics.read_text().splitlines()[:40]) + '\n{"step": 41, "da')
+    tokens = run / "tokens.jsonl"
+    tokens.write_bytes(b'\xff\xfe garbage\n[1, 2]\n{"step": "x"}\n' + tokens.read_bytes()[:-50])
+    (run / "points.jsonl").write_text('{"step": 1}\n')
+    (run / "config.yaml").write_text(report_runs.config().replace("delta: 0.15", "delta: {{{ 0.15"))
+    (run / "summary.json").write_text('{"before": 0.3, "aft')
+    (run / "analysis.json").write_text('[{"x": 1}, 7]')
+    (run / "compare.json").write_text('{"arms": 3}')
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert browser.problems == []
+    text = notes(browser)
+    for part in (
+        "metrics.jsonl: 1 damaged line",
+        "tokens.jsonl: 4 damaged lines",
+        "points.jsonl",
+        "config.yaml is damaged",
+    ):
+        assert part in text
+    assert "summary.json" in text
+    assert browser.ask("series(RUNS[0], 'critic/score/mean').length") == 40
+    assert browser.ask("document.querySelectorAll('.response').length") == 11
+
+
+def test_an_unfinished_run_says_how_far_it_came_and_runs_of_two_models_are_told_apart(browser, tmp_path):
+    first = report_runs.make_run(tmp_path / "a" / "run", steps=20)
+    (first / "config.yaml").write_text(report_runs.config(steps=100))
+    second = report_runs.make_run(tmp_path / "b" / "run", steps=20, model="models/other")
+    run_augur("report", first, second, "-o", tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    assert "unfinished: 20 of 100 steps" in notes(browser)
+    assert "different models (models/other, models/tiny)" in notes(browser)
+    assert browser.ask("new Set(RUNS.map((r) => r.label)).size") == 2
+
+
+def test_a_resumed_run_counts_its_repeated_steps_once(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "resumed", steps=10)
+    lines = lines_of(run / "metrics.jsonl")
+    repeated = [{"step": s, "data": {"critic/score/mean": 9.0}} for s in (7, 8)]
+    report_runs.write_lines(run / "metrics.jsonl", lines + repeated)
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert [x for x, _ in browser.ask("series(RUNS[0], 'critic/score/mean')")] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_page_too_large_samples_its_tokens_and_says_so(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "large", responses=0)
+    rng = np.random.default_rng(0)
+    # One long response with every token outside, repeated, since only the size matters.
+    line = json.dumps(report_runs.response(rng, 1, length=500)).replace('"outside": false', '"outside": true')
+    with (run / "tokens.jsonl").open("w") as file:
+        for step in range(100):
+            file.write(line.replace('{"step": 1,', f'{{"step": {step},', 1) + "\n")
+    assert (run / "tokens.jsonl").stat().st_size > 60 << 20
+    run_augur("report", run)
+    assert (run / "report.html").stat().st_size <= 20 << 20
+    browser.open(run / "report.html")
+    assert "probabilities are shown for tokens outside the trust region only" in notes(browser)
+    assert "of 100 recorded responses are shown, drawn at random" in notes(browser)
+    assert browser.ask("document.querySelector('#token-count').textContent").endswith("sampled from 100")
+    assert browser.problems == []
+
+
+def test_a_path_that_is_no_directory_is_a_user_error(tmp_path):
+    done = run_augur("report", tmp_path / "absent", check=False)
+    assert done.returncode == 2 and "does not exist" in done.stderr
+    (tmp_path / "file").write_text("")
+    done = run_augur("report", tmp_path / "file", check=False)
+    assert done.returncode == 2 and "is no directory" in done.stderr
+    run = report_runs.make_run(tmp_path / "run", responses=1)
+    done = run_augur("report", run, "-o", tmp_path / "no" / "such" / "place.html", check=False)
+    assert done.returncode == 2 and "place.html" in done.stderr
+    done = run_augur("report", check=False)
+    assert done.returncode == 2
