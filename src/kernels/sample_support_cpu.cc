@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/float_lanes.h"
+#include "kernels/parallel_work.h"
 #include "kernels/sample_support.h"
 #include "kernels/simd.h"
 
@@ -277,7 +278,7 @@ void SampleSupportCpu(const T* logits, const SampleDraw* draws, int64_t count, c
   }
   const auto runs = static_cast<int64_t>(begins.size());
   begins.push_back(count);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (WorthThreads(runs * settings.vocab))
   for (int64_t r = 0; r < runs; ++r) {
     SampleRow(logits + draws[begins[r]].row * settings.stride, draws, begins[r], begins[r + 1], settings,
               out);

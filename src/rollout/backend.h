@@ -47,7 +47,7 @@ class Backend {
   virtual void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) = 0;
 
   // Runs prompts and draws from the logits of their last tokens: draw.row is the index of the sequence; a
-  // sequence may have any number of draws. `out` has room for one result per draw.
+  // sequence may have any number of draws, and draws ascend by row. `out` has room for one result per draw.
   virtual void Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
                        const SampleSettings& settings, const SampleResults& out) = 0;
   // Runs one token of each sequence and draws; draw i has row i.

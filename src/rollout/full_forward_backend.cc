@@ -89,9 +89,6 @@ std::unique_ptr<Backend> MakeFullForwardBackend(const Model& model, const Engine
   return std::make_unique<FullForwardBackend>(model, options);
 }
 
-std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const EngineOptions& options) {
-  return MakeFullForwardBackend(model, options);
-}
 std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const EngineOptions& options) {
   return MakeFullForwardBackend(model, options);
 }

@@ -11,8 +11,6 @@
 namespace augur {
 namespace {
 
-constexpr float kTolerance = 1e-4f;
-
 SamplingOptions ShortOptions() {
   SamplingOptions options;
   options.max_tokens = 12;
@@ -22,17 +20,19 @@ SamplingOptions ShortOptions() {
   return options;
 }
 
-class EngineTest : public testing::TestWithParam<Family> {
+using Setting = std::tuple<Family, RolloutPrecision>;
+
+class EngineTest : public testing::TestWithParam<Setting> {
  protected:
-  const Model model_ = SmallModel(GetParam());
-  const EngineOptions fp32_{.precision = RolloutPrecision::kFp32};
+  EngineOptions Options() const { return {.precision = std::get<1>(GetParam())}; }
+  const Model model_ = SmallModel(std::get<0>(GetParam()));
 };
 
 TEST_P(EngineTest, ARepeatedRunGivesTheSame) {
-  Engine engine(model_, fp32_);
+  Engine engine(model_, Options());
   const auto requests = RandomRequests({3, 17, 32, 1});
   const auto first = engine.Generate(requests, ShortOptions());
-  ExpectSameRollouts(first, engine.Generate(requests, ShortOptions()), 0);
+  ExpectSameRollouts(first, engine.Generate(requests, ShortOptions()));
   ASSERT_EQ(first.size(), 12u);
   for (const Rollout& rollout : first) {
     EXPECT_EQ(rollout.tokens.size(), 12u);
@@ -43,25 +43,87 @@ TEST_P(EngineTest, ARepeatedRunGivesTheSame) {
 }
 
 TEST_P(EngineTest, AResponseDoesNotDependOnTheOthersInTheBatch) {
-  Engine engine(model_, fp32_);
+  Engine engine(model_, Options());
   const auto requests = RandomRequests({3, 17, 32, 1, 16, 40});
   const auto together = engine.Generate(requests, ShortOptions());
   std::vector<Rollout> alone;
   for (const GenerateRequest& request : requests) {
     for (Rollout& rollout : engine.Generate({&request, 1}, ShortOptions())) alone.push_back(rollout);
   }
-  ExpectSameRollouts(together, alone, kTolerance);
+  ExpectSameRollouts(together, alone);
 }
 
 TEST_P(EngineTest, GroupSharingEqualsSeparatePrefills) {
+  Engine engine(model_, Options());
   const auto requests = RandomRequests({3, 17, 32});
-  Engine together(model_, fp32_), one_by_one(model_, {.precision = RolloutPrecision::kFp32, .max_batch = 1});
-  ExpectSameRollouts(together.Generate(requests, ShortOptions()),
-                     one_by_one.Generate(requests, ShortOptions()), kTolerance);
+  const auto shared = engine.Generate(requests, ShortOptions());
+  EngineOptions one = Options();
+  one.max_batch = 1;
+  ExpectSameRollouts(shared, Engine(model_, one).Generate(requests, ShortOptions()));
+  // The same samples, each prompt computed for it alone.
+  std::vector<Rollout> separate(shared.size());
+  for (int64_t sample = 0; sample < 3; ++sample) {
+    for (size_t r = 0; r < requests.size(); ++r) {
+      SamplingOptions options = ShortOptions();
+      options.samples = sample + 1;
+      separate[r * 3 + sample] = engine.Generate({&requests[r], 1}, options).back();
+    }
+  }
+  ExpectSameRollouts(shared, separate);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, EngineTest, testing::ValuesIn(Families()),
-                         [](const auto& info) { return info.param.name; });
+TEST_P(EngineTest, GivingWayForLackOfMemoryChangesNothing) {
+  const auto requests = RandomRequests({3, 17, 32, 20, 9, 28});
+  SamplingOptions options = ShortOptions();
+  options.max_tokens = 40;
+  Engine roomy(model_, Options());
+  const auto expected = roomy.Generate(requests, options);
+  EXPECT_EQ(roomy.stats().preemptions, 0);
+  const ModelConfig& config = model_.config;
+  const int64_t padded = (config.head_dim + 15) / 16 * 16;
+  const int64_t element = std::get<1>(GetParam()) == RolloutPrecision::kFp32 ? 4 : 2;
+  const int64_t page = config.layers * config.kv_heads * (config.head_dim + padded) * 16 * element;
+  int64_t preemptions = 0;
+  for (int64_t pages = 5; pages <= 21; pages += 4) {
+    EngineOptions small = Options();
+    small.kv_bytes = pages * page;
+    Engine engine(model_, small);
+    ExpectSameRollouts(expected, engine.Generate(requests, options));
+    preemptions += engine.stats().preemptions;
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+TEST_P(EngineTest, NewWeightsGiveWhatAFreshEngineGives) {
+  const Model other = SmallModel(std::get<0>(GetParam()), 2);
+  const auto requests = RandomRequests({3, 17});
+  Engine engine(model_, Options()), fresh(other, Options());
+  const auto before = engine.Generate(requests, ShortOptions());
+  EXPECT_EQ(before[0].weight_version, 0);
+  engine.UpdateWeights(other, 5);
+  const auto after = engine.Generate(requests, ShortOptions());
+  EXPECT_EQ(after[0].weight_version, 5);
+  ExpectSameRollouts(after, fresh.Generate(requests, ShortOptions()));
+  EXPECT_NE(after[0].logprobs, before[0].logprobs);
+}
+
+TEST_P(EngineTest, MemoryGivenBackIsTakenAgain) {
+  Engine engine(model_, Options());
+  const auto requests = RandomRequests({3, 17});
+  const auto before = engine.Generate(requests, ShortOptions());
+  engine.ReleaseMemory();
+  ExpectSameRollouts(before, engine.Generate(requests, ShortOptions()));
+}
+
+std::string SettingName(const testing::TestParamInfo<Setting>& info) {
+  constexpr const char* kNames[] = {"fp32", "bf16", "fp8"};
+  return std::get<0>(info.param).name + "_" + kNames[static_cast<int>(std::get<1>(info.param))];
+}
+INSTANTIATE_TEST_SUITE_P(Families, EngineTest,
+                         testing::Combine(testing::ValuesIn(Families()),
+                                          testing::Values(RolloutPrecision::kFp32, RolloutPrecision::kBf16,
+                                                          RolloutPrecision::kFp8)),
+                         SettingName);
 
 const Family kLlama = Families()[0];
 
@@ -96,7 +158,7 @@ TEST(EngineErrors, WeightsThatTurnNanFailTheirPromptsAndGoodOnesReturn) {
     EXPECT_NE(rollout.error.find("not finite"), std::string::npos);
   }
   engine.UpdateWeights(model, 2);
-  ExpectSameRollouts(before, engine.Generate(requests, ShortOptions()), 0);
+  ExpectSameRollouts(before, engine.Generate(requests, ShortOptions()));
 }
 
 TEST(EngineErrors, ATokenWhoseEmbeddingIsNanFailsOnlyTheSequencesThatMeetIt) {

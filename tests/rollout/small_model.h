@@ -67,9 +67,9 @@ inline std::vector<GenerateRequest> RandomRequests(const std::vector<int>& lengt
   return requests;
 }
 
-// Tokens and supports are the same; log-probs are within `tolerance`.
+// Tokens and supports are the same; log-probs are within `tolerance`, by default the same bits.
 inline void ExpectSameRollouts(const std::vector<Rollout>& a, const std::vector<Rollout>& b,
-                               float tolerance) {
+                               float tolerance = 0) {
   ASSERT_EQ(a.size(), b.size());
   auto largest_difference = [](const std::vector<float>& x, const std::vector<float>& y) {
     float largest = 0;

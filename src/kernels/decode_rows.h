@@ -1,0 +1,27 @@
+// What happens to single rows between the products of a decoder layer, for generation on the CPU. Values are
+// held as floats; T says what they are rounded to, at the places where the training forward rounds.
+#pragma once
+
+#include <cstdint>
+
+namespace augur {
+
+// x += added (null for none), then y = RMSNorm(x) * weight. All [width].
+template <typename T>
+void AddNormRowCpu(int64_t width, const float* added, const float* weight, float eps, float* x, float* y);
+
+// Query and key heads [heads + kv_heads, head_dim] in place: RMSNorm per head where the norms are not null,
+// then rotation by the position's cosines and sines [head_dim / 2].
+struct RotaryRow {
+  int heads, kv_heads, head_dim;
+  const float* q_norm;
+  const float* k_norm;
+  float eps;
+};
+template <typename T>
+void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, float* qk);
+
+// out [width] = silu(gate) * up for gate_up [2 * width].
+void SwigluRowCpu(int64_t width, const float* gate_up, float* out);
+
+}  // namespace augur
