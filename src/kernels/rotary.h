@@ -39,7 +39,7 @@ void RotaryBackwardCpu(const RotaryInput<T>& in, T* grad, float* grad_norms);
 // shared. Position p of sequence s stands in page page_table[s, p / page_size] at p % page_size; negative
 // pages are not written.
 template <typename T>
-struct KvPages {
+struct PagedKv {
   T* keys;    // [pages, kv_heads, page_size, head_dim]
   T* values;  // likewise
   int page_size;
@@ -51,7 +51,7 @@ struct KvPages {
 // The same on CUDA, head_dim up to 256, tensors on the device. With `pages`, rotated keys and the values are
 // stored there, too.
 template <typename T>
-void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const KvPages<T>* pages, void* stream);
+void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* pages, void* stream);
 
 // grad_qkv from the gradients [tokens, heads or kv_heads, head_dim] of rotated queries, rotated keys and
 // values. `partial` is scratch of [RotaryPartialRows(), 2, head_dim].

@@ -231,7 +231,7 @@ void WithDivision(int head_dim, F f) {
 }  // namespace
 
 template <typename T>
-void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const KvPages<T>* pages, void* stream) {
+void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* pages, void* stream) {
   if (in.tokens == 0) return;
   using E = typename CudaElement<T>::Type;
   Pages<E> to{};
@@ -265,7 +265,7 @@ void RotaryBackwardCuda(const RotaryInput<T>& in, const T* grad_q, const T* grad
 }
 
 #define AUGUR_INSTANTIATE(T)                                                                           \
-  template void RotaryForwardCuda<T>(const RotaryInput<T>&, T*, const KvPages<T>*, void*);             \
+  template void RotaryForwardCuda<T>(const RotaryInput<T>&, T*, const PagedKv<T>*, void*);             \
   template void RotaryBackwardCuda<T>(const RotaryInput<T>&, const T*, const T*, const T*, T*, float*, \
                                       float*, void*);
 AUGUR_INSTANTIATE(float)

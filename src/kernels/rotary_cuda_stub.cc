@@ -4,7 +4,7 @@
 namespace augur {
 
 template <typename T>
-void RotaryForwardCuda(const RotaryInput<T>&, T*, const KvPages<T>*, void*) {
+void RotaryForwardCuda(const RotaryInput<T>&, T*, const PagedKv<T>*, void*) {
   ThrowNoCuda("rotation");
 }
 
@@ -16,7 +16,7 @@ void RotaryBackwardCuda(const RotaryInput<T>&, const T*, const T*, const T*, T*,
 }
 
 #define AUGUR_INSTANTIATE(T)                                                                           \
-  template void RotaryForwardCuda<T>(const RotaryInput<T>&, T*, const KvPages<T>*, void*);             \
+  template void RotaryForwardCuda<T>(const RotaryInput<T>&, T*, const PagedKv<T>*, void*);             \
   template void RotaryBackwardCuda<T>(const RotaryInput<T>&, const T*, const T*, const T*, T*, float*, \
                                       float*, void*);
 AUGUR_INSTANTIATE(float)
