@@ -11,6 +11,8 @@ void AddScoreCommand(CLI::App& app);
 void AddTokenizeCommand(CLI::App& app);
 void AddVerifyCommand(CLI::App& app);
 void AddPromptsCommand(CLI::App& app);
+void AddTrainCommand(CLI::App& app);
+void AddSftCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddConfigCommand(CLI::App& app);
 void AddReportCommand(CLI::App& app);
@@ -23,6 +25,8 @@ inline void AddCommands(CLI::App& app) {
   AddTokenizeCommand(app);
   AddVerifyCommand(app);
   AddPromptsCommand(app);
+  AddTrainCommand(app);
+  AddSftCommand(app);
   AddConvertCommand(app);
   AddConfigCommand(app);
   AddReportCommand(app);

@@ -117,6 +117,7 @@ struct TrainSection {
 };
 
 struct SftSection {
+  bool from_scratch = false;
   int64_t steps = 100;
   int64_t batch = 32;
   OptimizerFields optimizer{.lr = 1e-4};

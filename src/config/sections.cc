@@ -181,6 +181,10 @@ void TrainSection::Fields(FieldList& list) {
 
 void SftSection::Fields(FieldList& list) {
   list.Section("sft", "The updates: prompts in, answers out.");
+  list.Add(
+      "from_scratch", from_scratch,
+      "Begin with random weights that follow from run.seed; model.path then needs only config.json and a "
+      "tokenizer.");
   list.Add("steps", steps, "Updates.").AtLeast(0);
   list.Add("batch", batch, "Sequences in each update.").AtLeast(1);
   optimizer.Fields(list);

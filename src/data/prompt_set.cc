@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "data/jsonl.h"
 #include "data/parquet.h"
+#include "data/task.h"
 
 namespace augur {
 namespace {
@@ -30,11 +31,24 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
   if (prompts->size() == before) throw Error(path.string(), "holds no prompts", "check the path");
 }
 
+void AppendTask(const std::string& name, std::vector<Prompt>* prompts) {
+  for (Prompt& prompt : MakeTask(name)) {
+    prompt.index = prompts->size();
+    prompts->push_back(std::move(prompt));
+  }
+}
+
 }  // namespace
 
 std::vector<Prompt> ReadPrompts(std::span<const std::filesystem::path> files, const PromptColumns& columns) {
   std::vector<Prompt> prompts;
-  for (const auto& file : files) AppendFile(file, columns, &prompts);
+  for (const auto& file : files) {
+    if (IsTask(file.string())) {
+      AppendTask(file.string(), &prompts);
+    } else {
+      AppendFile(file, columns, &prompts);
+    }
+  }
   return prompts;
 }
 

@@ -29,8 +29,8 @@ struct PromptColumns {
 // something is missing or of the wrong type.
 Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where);
 
-// All prompts of JSONL and Parquet files (told apart by their first bytes), in order. Throws Error at
-// "file:line" for the first row that cannot be read, and for a file without any.
+// All prompts of JSONL and Parquet files (told apart by their first bytes) and of tasks (data/task.h), in
+// order. Throws Error at "file:line" for the first row that cannot be read, and for a file without any.
 std::vector<Prompt> ReadPrompts(std::span<const std::filesystem::path> files, const PromptColumns& columns);
 
 }  // namespace augur

@@ -1,0 +1,63 @@
+// augur train: reinforcement learning.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "config/read.h"
+#include "config/write.h"
+#include "train/trainer.h"
+
+namespace augur {
+namespace {
+
+struct Options {
+  std::string config;
+  std::vector<std::string> overrides;
+  bool print_config = false;
+  TrainOptions train;
+};
+
+void Train(const Options& options) {
+  RlConfig config = ReadRlConfig(options.config, options.overrides);
+  if (options.print_config) {
+    fmt::print("{}", ToYaml(FieldsOf(config)));
+    return;
+  }
+  const TrainOutcome outcome = RunTraining(config, options.train);
+  if (!options.train.dump.empty()) return;
+  if (!outcome.stopped_by.empty()) {
+    fmt::print("stopped by {} after step {} of {}; saved. The same command goes on from there.\n",
+               outcome.stopped_by, outcome.steps, config.train.steps);
+    return;
+  }
+  fmt::print("trained {} steps in {:.0f} s: {}\n", outcome.steps, outcome.train_seconds, config.run.dir);
+  if (outcome.before && outcome.after) {
+    fmt::print("held-out avg@{}: {:.1f}% -> {:.1f}%\n", config.eval.samples, 100 * *outcome.before,
+               100 * *outcome.after);
+  }
+}
+
+}  // namespace
+
+void AddTrainCommand(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Reinforcement learning of a model on verifiable tasks");
+  const auto options = std::make_shared<Options>();
+  command->add_option("CONFIG", options->config, "A YAML file, e.g. recipes/quickstart.yaml")->required();
+  command->add_option("KEY=VALUE", options->overrides, "Changes, e.g. train.steps=20 mask=clip");
+  command->add_flag("--print-config", options->print_config,
+                    "Print the configuration with every default filled in, and end");
+  command->add_option(
+      "--dump-step", options->train.dump,
+      "Write the first step's updates (samples, gradients, weights) to this directory, and end");
+  command->add_option("--spoil-step", options->train.spoil_step,
+                      "Put a NaN into this step's first gradient, to see it skipped and counted");
+  RlConfig defaults;
+  command->footer("A run resumes by itself from its directory's newest checkpoint. Configuration keys:\n\n" +
+                  HelpText(FieldsOf(defaults)));
+  command->callback([options] { Train(*options); });
+}
+
+}  // namespace augur

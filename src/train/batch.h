@@ -1,0 +1,53 @@
+// From responses to packed micro-batches: whole sequences one after the other, without padding, as many as a
+// token budget allows.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "mask/aggregation.h"
+#include "model/forward.h"
+#include "ops/policy_loss.h"
+#include "rollout/rollout.h"
+
+namespace augur {
+
+// A response ready for training. The rollout must outlive it and have a recorded support.
+struct TrainSample {
+  const Rollout* rollout = nullptr;
+  double advantage = 0;
+  // [tokens, columns] log-probs to measure from in place of the recorded ones; empty: the recorded ones.
+  std::vector<float> anchor = {};
+  // [tokens] log-probs of the reference model; empty: none.
+  std::vector<float> reference = {};
+  // [tokens] factors on the tokens' weights; empty: 1.
+  std::vector<float> importance = {};
+
+  int64_t tokens() const { return static_cast<int64_t>(rollout->tokens.size()); }
+  int64_t length() const { return tokens() + static_cast<int64_t>(rollout->prompt_tokens.size()); }
+};
+
+struct MicroBatch {
+  std::span<const TrainSample> samples;
+  PackedBatch packed;
+  at::Tensor rows;          // [R] int64: the rows of the hidden states that foretell the response tokens
+  at::Tensor targets;       // [R] int64: those tokens
+  RecordedTokens recorded;  // [R]
+};
+
+// The weight of every response token of the minibatch, sample after sample, importance included.
+std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
+                                 int64_t horizon);
+
+// Where to cut: indices of the first sample of each micro-batch, and the end. A micro-batch has at most
+// `micro_tokens` tokens unless a single sequence is longer.
+std::vector<size_t> SplitByTokens(std::span<const TrainSample> samples, int64_t micro_tokens);
+
+// `weights` are those of these samples alone.
+MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const float> weights,
+                          at::Device device);
+
+}  // namespace augur

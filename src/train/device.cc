@@ -1,0 +1,28 @@
+#include "train/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <thread>
+
+#include "model/load.h"
+#include "ops/device.h"
+
+namespace augur {
+
+at::Device RunDevice(const RunSection& run) {
+  if (run.device != "auto") return ParseDevice(run.device, "run.device");
+  return at::Device(BuiltWithCuda() && at::globalContext().hasCUDA() ? at::kCUDA : at::kCPU);
+}
+
+at::ScalarType TrainerType(Precision precision) {
+  return precision == Precision::kFp32 ? at::kFloat : at::kBFloat16;
+}
+
+int64_t SetThreads(int64_t threads) {
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  at::set_num_threads(static_cast<int>(threads));
+  return threads;
+}
+
+}  // namespace augur

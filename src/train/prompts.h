@@ -1,0 +1,37 @@
+// Prompts as the run needs them: read, put through the chat format, tokenized.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "data/prompt_length.h"
+#include "text/chat_format.h"
+#include "text/tokenizer.h"
+
+namespace augur {
+
+// What turns text into a model's tokens and back.
+struct ModelText {
+  Tokenizer tokenizer;
+  ChatFormat chat;
+  std::vector<int32_t> end_tokens;  // any of them ends a response
+
+  // Of the model's directory; the chat format as the section says. Throws Error where a file is missing or
+  // damaged, and where no token ends a response.
+  static ModelText FromDirectory(const std::filesystem::path& directory, const DataSection& data);
+
+  // The response as the verifier sees it: without special tokens.
+  std::string ResponseText(std::span<const int32_t> tokens) const { return tokenizer.Decode(tokens, true); }
+};
+
+// The prompt's tokens, ready for the model to continue.
+std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data, const Prompt& prompt);
+
+// All prompts of the files, tokenized. `limit` takes that many of each file's beginning; 0 takes all.
+TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
+                             const std::vector<std::string>& files, int64_t limit = 0);
+
+}  // namespace augur

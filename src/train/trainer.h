@@ -1,0 +1,33 @@
+// `augur train`: prompts → rollouts → rewards → advantages → updates → new weights, and again.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "config/config.h"
+
+namespace augur {
+
+struct TrainOptions {
+  // Write what every update of the first step starts from, its gradient and its result to this directory and
+  // end there; for tests that hold Augur to other implementations.
+  std::filesystem::path dump;
+  // Spoil the gradient of this step's first update with a NaN, to see the guard at work; 0: never.
+  int64_t spoil_step = 0;
+};
+
+struct TrainOutcome {
+  int64_t steps = 0;
+  std::optional<double> before, after;  // accuracy on eval.files, before the first step and at the end
+  double train_seconds = 0;
+  std::string stopped_by;  // the signal that ended it early, or empty
+};
+
+// Runs to train.steps, or until a signal asks to stop; resumes from the run directory's newest checkpoint as
+// run.resume says. Progress goes to standard error. Writes config.yaml, metrics.jsonl, tensorboard/,
+// points.jsonl, tokens.jsonl, checkpoints/, and at the end model/ and summary.json.
+TrainOutcome RunTraining(const RlConfig& config, const TrainOptions& options);
+
+}  // namespace augur
