@@ -17,7 +17,11 @@ struct Recipe : torch::CustomClassHolder {
   SequenceLayout layout;
   at::Tensor experts;  // replayed in both computations; those chosen in the first are replayed in the second
 
-  LayerOutput Compute(const at::Tensor& x) const { return LayerForward(*config, *layer, layout, x, experts); }
+  LinearOptions products;
+
+  LayerOutput Compute(const at::Tensor& x) const {
+    return LayerForward(*config, *layer, layout, x, experts, products);
+  }
 };
 using RecipePointer = c10::intrusive_ptr<Recipe>;
 
@@ -67,12 +71,13 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 
 LayerOutput CheckpointedLayerForward(const ModelConfig& config, const LayerWeights& layer,
                                      const SequenceLayout& layout, const at::Tensor& x,
-                                     const at::Tensor& replay) {
+                                     const at::Tensor& replay, const LinearOptions& products) {
   const RecipePointer recipe = c10::make_intrusive<Recipe>();
   recipe->config = &config;
   recipe->layer = &layer;
   recipe->layout = layout;
   recipe->experts = replay;
+  recipe->products = products;
   const std::vector<at::Tensor> parameters = LayerParameters(layer);
   const variable_list out = CheckpointFunction::apply(x, at::TensorList(parameters), recipe);
   return {out[0], out.size() > 1 ? out[1] : at::Tensor(), recipe->experts};

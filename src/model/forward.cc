@@ -53,11 +53,13 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
   }
   ForwardOutput out;
   at::Tensor hidden = at::embedding(model.embedding, batch.tokens, config.pad_token);
+  const LinearOptions products{.recompute = options.recompute_cheap && !options.checkpoint_layers,
+                               .fp8 = options.fp8};
   const auto forward = options.checkpoint_layers ? CheckpointedLayerForward : LayerForward;
   for (const LayerWeights& layer : model.layers) {
     const bool replays = options.replay != nullptr && layer.router.defined();
     const at::Tensor replay = replays ? (*options.replay)[out.routing.size()] : at::Tensor();
-    const LayerOutput result = forward(config, layer, layout, hidden, replay);
+    const LayerOutput result = forward(config, layer, layout, hidden, replay, products);
     hidden = result.hidden;
     if (!layer.router.defined()) continue;
     out.router_logits.push_back(result.router_logits);

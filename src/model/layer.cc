@@ -1,35 +1,38 @@
 #include "model/layer.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/linear.h>
+
+#include <tuple>
 
 #include "model/moe.h"
 #include "ops/rms_norm.h"
-#include "ops/swiglu.h"
 
 namespace augur {
-namespace {
-
-at::Tensor Apply(const LinearWeights& linear, const at::Tensor& x) {
-  return linear.bias.defined() ? at::linear(x, linear.weight, linear.bias) : at::linear(x, linear.weight);
-}
-
-}  // namespace
-
 LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
-                         const at::Tensor& x, const at::Tensor& replay) {
+                         const at::Tensor& x, const at::Tensor& replay, const LinearOptions& products) {
   const AttentionSettings settings{config.heads, config.kv_heads, config.head_dim, config.rms_norm_eps};
-  const at::Tensor qkv = Apply(layer.qkv, RmsNorm(x, layer.input_norm, config.rms_norm_eps));
+  const double eps = config.rms_norm_eps;
+  const at::Tensor qkv = NormLinear(x, layer.input_norm, eps, layer.qkv.weight, layer.qkv.bias, products);
   const at::Tensor mixed = RotaryAttention(qkv, layer.q_norm, layer.k_norm, layout, settings);
   // Not addmm: it would round every partial sum to the precision of the residual, which holds channels in the
   // thousands; on a real model that costs a digit of the gradients.
-  const auto [middle, normal] =
-      AddRmsNorm(x, Apply(layer.out, mixed), layer.post_attention_norm, config.rms_norm_eps);
-  if (!layer.router.defined()) {
-    return {middle + Apply(layer.down, Swiglu(Apply(layer.gate_up, normal))), {}, {}};
+  const at::Tensor delta = Linear(mixed, layer.out.weight, layer.out.bias, products);
+  if (layer.router.defined()) {
+    const auto [middle, normal] = AddRmsNorm(x, delta, layer.post_attention_norm, eps);
+    const MoeOutput moe = MoeForward(config.moe, layer, normal, replay, products);
+    return {middle + moe.hidden, moe.router_logits, moe.experts};
   }
-  const MoeOutput moe = MoeForward(config.moe, layer, normal, replay);
-  return {middle + moe.hidden, moe.router_logits, moe.experts};
+  at::Tensor middle, gate_up;
+  if (products.recompute) {
+    middle = x + delta;
+    gate_up = NormLinear(middle, layer.post_attention_norm, eps, layer.gate_up.weight, layer.gate_up.bias,
+                         products);
+  } else {
+    at::Tensor normal;
+    std::tie(middle, normal) = AddRmsNorm(x, delta, layer.post_attention_norm, eps);
+    gate_up = Linear(normal, layer.gate_up.weight, layer.gate_up.bias, products);
+  }
+  return {middle + SwigluLinear(gate_up, layer.down.weight, layer.down.bias, products), {}, {}};
 }
 
 }  // namespace augur

@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "ops/attention.h"
+#include "ops/linear.h"
 
 namespace augur {
 
@@ -17,12 +18,12 @@ struct LayerOutput {
 
 // x [N, hidden]; `replay` [N, experts_per_token] int64 fixes the experts of a sparse layer, or is undefined.
 LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
-                         const at::Tensor& x, const at::Tensor& replay);
+                         const at::Tensor& x, const at::Tensor& replay, const LinearOptions& products);
 
 // The same, keeping x alone for the backward, which computes the layer again (with the experts chosen now).
 // config and layer must stay where they are until then.
 LayerOutput CheckpointedLayerForward(const ModelConfig& config, const LayerWeights& layer,
                                      const SequenceLayout& layout, const at::Tensor& x,
-                                     const at::Tensor& replay);
+                                     const at::Tensor& replay, const LinearOptions& products);
 
 }  // namespace augur

@@ -34,9 +34,10 @@ Route ChooseExperts(const MoeConfig& config, const at::Tensor& logits, const at:
 }
 
 // rows [N, in], those of expert e ending before ends[e]; weights [experts, out, in] → [N, out].
-at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& ends) {
+at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& ends,
+                         const LinearOptions& products) {
   const bool aligned = weights.size(1) % 8 == 0 && weights.size(2) % 8 == 0;
-  if (rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && aligned) {
+  if (!products.fp8 && rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && aligned) {
     return at::_grouped_mm(rows, weights.transpose(1, 2), ends);
   }
   const std::vector<at::Tensor> experts = weights.unbind(0);  // one gradient for all, unlike select
@@ -45,7 +46,7 @@ at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, cons
   int64_t begin = 0;
   for (size_t e = 0; e < experts.size(); ++e) {
     const int64_t end = host.const_data_ptr<int32_t>()[e];
-    if (end > begin) parts.push_back(at::linear(rows.narrow(0, begin, end - begin), experts[e]));
+    if (end > begin) parts.push_back(Linear(rows.narrow(0, begin, end - begin), experts[e], {}, products));
     begin = end;
   }
   return at::cat(parts, 0);
@@ -54,7 +55,7 @@ at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, cons
 }  // namespace
 
 MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
-                     const at::Tensor& replay) {
+                     const at::Tensor& replay, const LinearOptions& products) {
   const at::Tensor logits = at::linear(x, layer.router);
   const Route route = ChooseExperts(config, logits, replay);
   // Rows of the same expert side by side: row r of `rows` is token order[r] / experts_per_token.
@@ -63,8 +64,8 @@ MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const a
   const at::Tensor token = order.div(config.experts_per_token, "floor");
   const at::Tensor ends = at::bincount(flat, {}, config.experts).cumsum(0).to(at::kInt);
   const at::Tensor rows = x.index_select(0, token);
-  const at::Tensor gate_up = GroupedLinear(rows, layer.experts_gate_up, ends);
-  const at::Tensor down = GroupedLinear(Swiglu(gate_up), layer.experts_down, ends);
+  const at::Tensor gate_up = GroupedLinear(rows, layer.experts_gate_up, ends, products);
+  const at::Tensor down = GroupedLinear(Swiglu(gate_up), layer.experts_down, ends, products);
   const at::Tensor weighted = down * route.weights.flatten().index_select(0, order).unsqueeze(1);
   return {at::zeros_like(x).index_add(0, token, weighted), logits, route.experts};
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "ops/linear.h"
 
 namespace augur {
 
@@ -19,7 +20,7 @@ struct MoeOutput {
 // experts_per_token, their probabilities normalised to sum 1 with norm_topk_prob. Only chosen experts
 // compute. With `replay` [tokens, experts_per_token] those experts are used, weighted by today's router.
 MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
-                     const at::Tensor& replay);
+                     const at::Tensor& replay, const LinearOptions& products);
 
 // transformers' load_balancing_loss_func over the logits of all sparse layers: experts × Σ_e (share of tokens
 // routed to e) × (mean probability of e), 1 × experts_per_token when balanced. A scalar with gradient.

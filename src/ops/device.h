@@ -13,6 +13,9 @@ void* CurrentStream(const at::Tensor& tensor);
 // Of the tensor's GPU; 0 on the CPU.
 int Multiprocessors(const at::Tensor& tensor);
 
+// Whether the tensor's device multiplies FP8 numbers itself (compute capability 8.9 and newer).
+bool HasFp8Units(const at::Tensor& tensor);
+
 // Whether the CUDA kernels are compiled in.
 bool BuiltWithCuda();
 

@@ -16,6 +16,12 @@ int Multiprocessors(const at::Tensor& tensor) {
   return at::cuda::getDeviceProperties(tensor.device().index())->multiProcessorCount;
 }
 
+bool HasFp8Units(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return false;
+  const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(tensor.device().index());
+  return gpu->major * 10 + gpu->minor >= 89;
+}
+
 bool BuiltWithCuda() { return true; }
 
 std::string GpuDescription() {

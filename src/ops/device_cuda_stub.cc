@@ -6,6 +6,8 @@ void* CurrentStream(const at::Tensor&) { return nullptr; }
 
 int Multiprocessors(const at::Tensor&) { return 0; }
 
+bool HasFp8Units(const at::Tensor&) { return false; }
+
 bool BuiltWithCuda() { return false; }
 
 std::string GpuDescription() { return "not looked for by a build without CUDA"; }

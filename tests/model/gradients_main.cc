@@ -41,6 +41,8 @@ at::Tensor Loss(const Model& model, const std::vector<std::vector<int32_t>>& seq
   const PackedBatch batch = PackSequences(sequences, at::Device(at::kCPU));
   ForwardOptions options;
   options.checkpoint_layers = flags.contains("checkpoint");
+  options.recompute_cheap = flags.contains("recompute");
+  options.fp8 = flags.contains("fp8");
   Routing routing;
   if (flags.contains("shift-experts")) {
     routing = Forward(model, batch).routing;

@@ -100,15 +100,16 @@ def test_the_auxiliary_loss_and_its_gradients_equal_transformers(name, tmp_path)
     assert_close(got, stored_gradients(model, tmp_path / "truth"), 1e-4)
 
 
+@pytest.mark.parametrize("what", ["checkpoint", "recompute"])
 @pytest.mark.parametrize("name", ["llama", "qwen3-tied-bias", "qwen3-moe-norm"])
-def test_checkpointed_layers_give_the_same_gradients(name, tmp_path):
+def test_computing_again_in_the_backward_gives_the_same_gradients(name, what, tmp_path):
     make_model(name).save_pretrained(tmp_path / "model")
     sequences = make_sequences([7, 70, 2])
     aux = ["aux"] if "moe" in name else []
     plain = gradients(tmp_path / "model", tmp_path / "plain", sequences, *aux)
-    checkpointed = gradients(tmp_path / "model", tmp_path / "checkpointed", sequences, "checkpoint", *aux)
-    assert plain.keys() == checkpointed.keys()
-    assert all(torch.equal(plain[key], checkpointed[key]) for key in plain)
+    again = gradients(tmp_path / "model", tmp_path / "again", sequences, what, *aux)
+    assert plain.keys() == again.keys()
+    assert all(torch.equal(plain[key], again[key]) for key in plain)
 
 
 def shift_experts(model, sequences: list[list[int]]) -> list[torch.Tensor]:

@@ -1,0 +1,124 @@
+#include "ops/linear.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <optional>
+
+#include "ops/fp8_product.h"
+#include "ops/rms_norm.h"
+#include "ops/swiglu.h"
+
+namespace augur {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Optional = std::optional<at::Tensor>;  // autograd's functions refuse undefined tensors
+
+// What stands between the tensor that is kept and the product.
+enum Before : int64_t { kNothing, kNorm, kSwiglu };
+
+at::Tensor MakeInput(Before before, const at::Tensor& source, const at::Tensor& norm, double eps) {
+  switch (before) {
+    case kNorm:
+      return RmsNorm(source, norm, eps);
+    case kSwiglu:
+      return Swiglu(source);
+    case kNothing:
+      break;
+  }
+  return source;
+}
+
+at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool fp8) {
+  if (!fp8) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  const at::Tensor product =
+      Fp8Product(RoundToFp8(x, at::kFloat8_e4m3fn), RoundToFp8(weight, at::kFloat8_e4m3fn), x.scalar_type());
+  return bias.defined() ? product + bias : product;
+}
+
+struct Products {
+  at::Tensor input, weight;
+};
+
+// Gradients of the input and the weight from that of the result.
+Products MultiplyBack(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, bool fp8) {
+  if (!fp8) return {at::mm(grad, weight), at::mm(grad.t(), x)};
+  const Fp8Matrix rounded = RoundToFp8(grad, at::kFloat8_e5m2);
+  return {
+      Fp8Product(rounded, Transposed(RoundToFp8(weight, at::kFloat8_e4m3fn)), x.scalar_type()),
+      Fp8Product(Transposed(rounded), Transposed(RoundToFp8(x, at::kFloat8_e4m3fn)), weight.scalar_type())};
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& source, const Optional& norm,
+                            const at::Tensor& weight, const Optional& bias, int64_t before, double eps,
+                            bool fp8) {
+    context->save_for_backward({source, norm.value_or(at::Tensor()), weight});
+    context->saved_data["before"] = before;
+    context->saved_data["eps"] = eps;
+    context->saved_data["fp8"] = fp8;
+    context->saved_data["bias"] = bias && bias->defined();
+    const at::Tensor x = MakeInput(static_cast<Before>(before), source, norm.value_or(at::Tensor()), eps);
+    return Multiply(x, weight, bias.value_or(at::Tensor()), fp8);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const variable_list saved = context->get_saved_variables();
+    const auto before = static_cast<Before>(context->saved_data["before"].toInt());
+    const at::Tensor grad = grads[0].contiguous();
+    at::Tensor source = saved[0].detach(), norm = saved[1], x = source;
+    if (before != kNothing) {
+      const at::AutoGradMode recording(true);
+      source.requires_grad_(true);
+      if (norm.defined()) norm = norm.detach().requires_grad_(true);
+      x = MakeInput(before, source, norm, context->saved_data["eps"].toDouble());
+    }
+    Products products = MultiplyBack(grad, x.detach(), saved[2], context->saved_data["fp8"].toBool());
+    variable_list result(7);
+    result[2] = products.weight;
+    if (context->saved_data["bias"].toBool()) result[3] = grad.sum(0);
+    if (before == kNothing) {
+      result[0] = products.input;
+    } else {
+      const variable_list inputs = norm.defined() ? variable_list{source, norm} : variable_list{source};
+      const variable_list found = torch::autograd::grad({x}, inputs, {products.input});
+      result[0] = found[0];
+      if (norm.defined()) result[1] = found[1];
+    }
+    return result;
+  }
+};
+
+at::Tensor Apply(Before before, const at::Tensor& source, const at::Tensor& norm, double eps,
+                 const at::Tensor& weight, const at::Tensor& bias, bool fp8) {
+  return LinearFunction::apply(source, Optional(norm), weight, Optional(bias), static_cast<int64_t>(before),
+                               eps, fp8);
+}
+
+}  // namespace
+
+at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const LinearOptions& options) {
+  if (!options.fp8) return Multiply(x, weight, bias, false);
+  return Apply(kNothing, x, {}, 0, weight, bias, true);
+}
+
+at::Tensor NormLinear(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight,
+                      const at::Tensor& bias, const LinearOptions& options) {
+  if (!options.recompute) return Linear(RmsNorm(x, norm, eps), weight, bias, options);
+  return Apply(kNorm, x, norm, eps, weight, bias, options.fp8);
+}
+
+at::Tensor SwigluLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        const LinearOptions& options) {
+  if (!options.recompute) return Linear(Swiglu(x), weight, bias, options);
+  return Apply(kSwiglu, x, {}, 0, weight, bias, options.fp8);
+}
+
+}  // namespace augur
