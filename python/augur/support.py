@@ -136,6 +136,26 @@ def support_logits(
     return out
 
 
+def read_logits(
+    logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, with_square: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Where the logits [n, V] exist: the policy's log-probs at the support [N, M] of the rows [N] and, asked for, the
+    sum of squared probabilities outside it [N]; float32."""
+    used, ids = ids >= 0, ids.clamp(min=0).long()
+    policy = torch.empty(ids.shape, dtype=torch.float32, device=logits.device)
+    square = torch.empty(len(rows), dtype=torch.float32, device=logits.device) if with_square else None
+    chunk = max(1, _GATHER_BYTES // (4 * logits.shape[1]))
+    for start in range(0, len(rows), chunk):
+        part = slice(start, start + chunk)
+        log_pi = torch.log_softmax(logits[rows[part]].float(), -1)
+        policy[part] = log_pi.gather(1, ids[part])
+        if square is not None:
+            # Over the others alone: a difference of sums would lose the digits that matter.
+            log_pi.scatter_(1, torch.where(used[part], ids[part], ids[part, :1]), -torch.inf)
+            square[part] = (2 * log_pi).exp().sum(1)
+    return policy, square
+
+
 def tail_square(
     log_square_sum: torch.Tensor, policy: torch.Tensor, used: torch.Tensor, vocab_size: int
 ) -> torch.Tensor:

@@ -130,6 +130,20 @@ def test_decisions_from_support_logits_equal_those_of_the_one_pass_head(name, de
     assert torch.equal(decision.keep[~near], truth.decision.keep[~near])
 
 
+@pytest.mark.parametrize("gather_bytes", [1, 64 << 20])
+def test_policies_read_off_logits_equal_float64(gather_bytes, device, monkeypatch):
+    monkeypatch.setattr(support, "_GATHER_BYTES", gather_bytes)
+    logits, ids, _, _ = make_batch(tokens=40, vocab=60, k=8, seed=6)
+    rows = torch.arange(0, 40, 3)
+    policy, square = support.read_logits(logits.float().to(device), rows.to(device), ids[rows].to(device), True)
+    log_pi = torch.log_softmax(logits, -1)[rows]
+    used = ids[rows] >= 0
+    expected = log_pi.gather(1, ids[rows].clamp(min=0))
+    torch.testing.assert_close(policy.cpu().double()[used], expected[used], rtol=1e-6, atol=1e-6)
+    outside = log_pi.scatter(1, torch.where(used, ids[rows], ids[rows][:, :1]), -torch.inf)
+    torch.testing.assert_close(square.cpu().double(), (2 * outside).exp().sum(1), rtol=1e-5, atol=1e-9)
+
+
 def test_the_tail_square_stays_possible_where_the_support_holds_everything(device):
     policy = torch.tensor([[0.0, -30.0], [-1e-7, -40.0]], device=device)
     used = torch.ones(2, 2, dtype=torch.bool, device=device)

@@ -1,0 +1,157 @@
+"""The policy losses `augur` and `augur_<preset>`, and the step that hands them the engine's decisions."""
+
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.config import ActorConfig
+from verl.workers.utils.padding import no_padding_2_padding
+
+from augur import support
+from augur.masks import Decision, MaskRule, decide
+
+# Loss modes and the presets behind them; `augur` alone is the paper's rule.
+LOSS_MODES = {"augur": "predictive-kl-aggregated"} | {
+    f"augur_{name.replace('-', '_')}": name for name in MaskRule.presets()
+}
+_LOG_RATIO_LIMIT = 20.0
+
+# The mask of the loss under way. verl's loss passes a fixed set of fields, so it cannot come as an argument.
+_keep: ContextVar[torch.Tensor | None] = ContextVar("augur_keep", default=None)
+
+
+def rule_of(config: ActorConfig) -> MaskRule | None:
+    """The rule an actor's configuration asks for; None where the loss mode is not one of Augur's.
+
+    Thresholds come from clip_ratio_high (A > 0) and clip_ratio_low (A < 0), as for verl's own dppo_kl and dppo_tv.
+    """
+    mode = config.policy_loss.get("loss_mode", "vanilla")
+    if mode not in LOSS_MODES:
+        if mode.split("_")[0] == "augur":
+            raise ValueError(f"policy_loss.loss_mode: unknown mode '{mode}'; Augur's are {', '.join(LOSS_MODES)}")
+        return None
+    low = config.clip_ratio if config.clip_ratio_low is None else config.clip_ratio_low
+    high = config.clip_ratio if config.clip_ratio_high is None else config.clip_ratio_high
+    preset = LOSS_MODES[mode]
+    if MaskRule.preset(preset).proximity == "ratio":
+        return MaskRule.preset(f"{preset} clip_low={low} clip_high={high}")
+    return MaskRule.preset(f"{preset} delta={high} delta_negative={low}")
+
+
+def masked_policy_loss(
+    old_log_prob: torch.Tensor,
+    log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    response_mask: torch.Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: ActorConfig | None = None,
+    rollout_is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """-M r A over the response, r against the rollout's log-probs; all tensors [B, T]."""
+    keep = _keep.get()
+    if keep is None:
+        raise ValueError(
+            "augur loss: there is no mask for this batch, because the engine that decides is not Augur's; use the "
+            "strategy fsdp or fsdp2 on CUDA, and see that `pip show augur` finds the package on every node"
+        )
+    if rollout_is_weights is not None:
+        raise ValueError(
+            "algorithm.rollout_correction: gives importance weights, but the ratio is already taken against the "
+            "rollout's policy; set rollout_is=null and rollout_rs=null"
+        )
+    live = keep & response_mask.bool()
+    log_ratio = (log_prob - old_log_prob).detach().clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
+    # Selected twice: a token that does not count contributes nothing, whatever its ratio or log-prob is.
+    ratio = torch.where(live, log_ratio, 0).exp()
+    slope = torch.where(live, log_prob - log_prob.detach(), 0)  # 0, with the gradient of log pi
+    losses = torch.where(live, -advantages * ratio * (1 + slope), 0)
+    info = config.global_batch_info if config is not None else {}
+    loss = agg_loss(loss_mat=losses, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **info)
+    count = response_mask.sum().clamp(min=1)
+    kl = torch.where(response_mask.bool() & torch.isfinite(log_ratio), -log_ratio, 0).sum() / count
+    masked = (response_mask.bool() & ~keep).sum() / count
+    return loss, {"actor/pg_clipfrac": masked.item(), "actor/ppo_kl": kl.item(), "actor/pg_clipfrac_lower": 0.0}
+
+
+for _mode in LOSS_MODES:
+    register_policy_loss(_mode)(masked_policy_loss)
+
+
+class MaskedLoss:
+    """verl's loss function with the mask around it. The engine gives it the logits first, then the model's output."""
+
+    def __init__(self, loss_function, rule: MaskRule) -> None:  # noqa: ANN001  a partial of verl's ppo_loss
+        self._loss_function, self._rule = loss_function, rule
+
+    def read_logits(self, student_logits: torch.Tensor, data: TensorDict, shard: int = 0, shards: int = 1) -> dict:
+        """Decisions [1, n] from packed logits [1, n, V] at the temperature; row t predicts token t + 1.
+
+        They are taken for both signs of the advantage, which is not packed. shard: which part of the packed sequence
+        the logits are, under sequence parallelism.
+        """
+        if "teacher_ids" not in data or "teacher_logprobs" not in data:
+            raise ValueError(
+                "support: the batch has none; the rollout must record it, so use the agent loop single_turn_agent "
+                "without tools, and see that `pip show augur` finds the package on every node"
+            )
+        logits = student_logits[0].detach()
+        recorded = _packed_support(data, len(logits), shard, shards)
+        rows = (recorded.ids[:, 0] >= 0).nonzero()[:, 0]
+        exact = self._rule.tail == "exact" and self._rule.direction == "predicted"
+        ids, behaviour = recorded.ids[rows], recorded.logprobs[rows]
+        policy, square = support.read_logits(logits, rows, ids, exact)
+        out = {name: logits.new_zeros(1, len(logits), dtype=torch.float32) for name in _OUTPUTS}
+        for name, sign in (("augur_flags_up", 1.0), ("augur_flags_down", -1.0)):
+            signs = torch.full((len(rows),), sign, device=logits.device)
+            decision = decide(self._rule, behaviour, policy, signs, logits.shape[1], square, validate=False)
+            out[name].fill_(_MISSING)[0, rows] = decision.flags.float()
+            out["augur_divergence"][0, rows] = decision.divergence.float()
+        return out
+
+    def __call__(self, model_output: dict, data: TensorDict, dp_group=None) -> tuple[torch.Tensor, dict]:  # noqa: ANN001
+        up, down, divergence = (no_padding_2_padding(model_output.pop(name), data) for name in _OUTPUTS)
+        fields = data.select("response_mask", "advantages", "old_log_probs").to_padded_tensor()
+        advantages, counted = fields["advantages"], fields["response_mask"].bool()
+        flags = torch.where(advantages < 0, down, up).to(torch.uint8)
+        missing = flags.bitwise_and(_MISSING).bool()
+        keep = (flags.bitwise_and(1).bool() | (advantages == 0)) & ~missing
+        token = _keep.set(keep)
+        try:
+            loss, metrics = self._loss_function(model_output=model_output, data=data, dp_group=dp_group)
+        finally:
+            _keep.reset(token)
+        log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
+        ratio = (log_prob - fields["old_log_probs"]).clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT).exp()
+        decision = Decision(ratio, divergence, divergence, keep, flags)  # the direction enters no metric
+        sums = support.mask_sums(Decision(*(x[counted] for x in decision)))
+        return loss, metrics | _global_means(sums, data)
+
+
+_OUTPUTS = ("augur_flags_up", "augur_flags_down", "augur_divergence")
+_MISSING = 32
+
+
+def _packed_support(data: TensorDict, rows: int, shard: int, shards: int) -> support.Support:
+    """[rows, M]: the part of the packed sequence that belongs to `rows` logits, padded with rows without support."""
+
+    def packed(key: str, value: float) -> torch.Tensor:
+        x = data[key]
+        x = x.values() if x.is_nested else x.flatten(0, 1)
+        x = torch.nn.functional.pad(x, (0, 0, 0, max(0, rows * shards - len(x))), value=value)
+        return x[rows * shard : rows * (shard + 1)]
+
+    return support.Support(packed("teacher_ids", -1), packed("teacher_logprobs", -torch.inf))
+
+
+def _global_means(sums: torch.Tensor, data: TensorDict) -> dict[str, Metric]:
+    """mask/* as means over the response tokens of the whole mini-batch, however it is split: like verl's pg_loss, each
+    micro-batch gives its share."""
+    tokens, dp_size = data["batch_num_tokens"], data["dp_size"]
+    if tokens is None:
+        return {k: Metric(AggregationType.MEAN, m.value) for k, m in support.mask_metrics(sums).items()}
+    tokens = tokens.item() if isinstance(tokens, torch.Tensor) else tokens
+    shares = {name: m.numerator * dp_size / tokens for name, m in support.mask_metrics(sums).items()}
+    return {name: Metric(AggregationType.SUM, share) for name, share in shares.items()}

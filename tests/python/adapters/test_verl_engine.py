@@ -1,0 +1,199 @@
+"""verl's training worker with Augur's engine and loss, against plain torch."""
+
+import functools
+import socket
+
+import pytest
+import torch
+from verl.workers.engine.fsdp import FSDPEngineWithLMHead
+
+from augur.verl import LOSS_MODES, rule_of
+from augur.verl.loss import masked_policy_loss
+from reference import token_losses
+from verl_cpu import (
+    PROMPT,
+    Qwen3ForCausalLM,
+    actor_config,
+    as_verl,
+    make_batch,
+    make_worker,
+    one_process,
+    save_model,
+    tu,
+)
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        one_process(s.getsockname()[1])
+    yield save_model(tmp_path_factory.mktemp("model"))
+
+
+def metrics_of(output):
+    return {name: float(value[0]) for name, value in tu.get(output, "metrics").items() if isinstance(value, list)}
+
+
+def response_logits(model, batch, temperature):
+    logits = model(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], position_ids=batch["position_ids"]
+    ).logits
+    return logits[:, PROMPT - 1 : -1] / temperature
+
+
+def plain_loss(rule, model, batch, temperature=1.0):
+    """The token mean of the losses from full logits."""
+    rows = batch["response_mask"].bool() & (batch["teacher_ids"][:, PROMPT - 1 : -1, 0] >= 0)
+    losses = token_losses(
+        rule,
+        response_logits(model, batch, temperature)[rows],
+        batch["teacher_ids"][:, PROMPT - 1 : -1][rows],
+        batch["teacher_logprobs"][:, PROMPT - 1 : -1][rows],
+        batch["advantages"][rows],
+    )
+    return losses.sum() / batch["response_mask"].sum()
+
+
+class PlainTrainer:
+    """AdamW on the plain loss, with verl's settings."""
+
+    def __init__(self, model_path, rule, temperature=1.0, lr=1e-2):
+        self.model = Qwen3ForCausalLM.from_pretrained(model_path)
+        self.rule, self.temperature = rule, temperature
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr, betas=(0.9, 0.999), weight_decay=0.0)
+
+    def update(self, batch):
+        loss = plain_loss(self.rule, self.model, batch, self.temperature)
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss.item(), norm.item()
+
+
+@functools.lru_cache
+def cached_batch(model_path, **options):
+    return make_batch(Qwen3ForCausalLM.from_pretrained(model_path), **options)
+
+
+def check_updates(model_path, loss_mode, updates=4, temperature=1.0, equal=False, config=None, flags=None, **engine):
+    config = actor_config(loss_mode, **(config or {}))
+    worker = make_worker(model_path, config, **engine)
+    plain = PlainTrainer(model_path, rule_of(config), temperature)
+    batch = cached_batch(model_path, temperature=temperature, equal=equal)
+    history = []
+    for _ in range(updates):
+        metrics = metrics_of(worker.train_mini_batch(as_verl(batch, temperature, **(flags or {}))))
+        loss, norm = plain.update(batch)
+        assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=2e-6)
+        assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+        history.append(metrics)
+    assert history[0]["mask/divergence"] < 1e-5 and history[0]["mask/masked"] == 0
+    return history
+
+
+@pytest.mark.parametrize("loss_mode", LOSS_MODES)
+def test_four_updates_equal_plain_torch(model_path, loss_mode):
+    history = check_updates(model_path, loss_mode)
+    assert loss_mode == "augur_none" or history[-1]["mask/masked"] > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"remove_padding": True},
+        {"remove_padding": True, "temperature": 0.7},
+        {"temperature": 0.7},
+        {"remove_padding": True, "use_dynamic_bsz": True},
+        {"equal": True},
+        {"equal": True, "remove_padding": True},
+        {"remove_padding": True, "pad_to_length": True, "pad_to_length_bucket": 32},
+        {"flags": {"calculate_entropy": True}},
+        {"strategy": "fsdp2", "micro_batch_size_per_gpu": 1},
+        {"config": {"clip_ratio_low": 0.02, "clip_ratio_high": 0.2}},
+    ],
+    ids=str,
+)
+def test_layouts_and_settings_of_verl_change_nothing(model_path, options):
+    check_updates(model_path, "augur_predictive_kl_exact", **options)
+
+
+def test_metrics_do_not_depend_on_the_micro_batches(model_path):
+    one, four = (check_updates(model_path, "augur", updates=2, micro_batch_size_per_gpu=size)[-1] for size in (4, 1))
+    for name, value in one.items():
+        if name.startswith("mask/"):
+            assert value == pytest.approx(four[name], rel=1e-4, abs=1e-7), name
+
+
+def test_tokens_without_support_get_no_gradient_and_are_counted(model_path):
+    config = actor_config()
+    worker, plain = make_worker(model_path, config), PlainTrainer(model_path, rule_of(config))
+    batch = cached_batch(model_path).clone()
+    batch["teacher_ids"][:, PROMPT], batch["teacher_logprobs"][:, PROMPT] = -1, -torch.inf
+    metrics = metrics_of(worker.train_mini_batch(as_verl(batch)))
+    loss, norm = plain.update(batch)
+    assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=2e-6)
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert metrics["mask/missing"] == pytest.approx(4 / batch["response_mask"].sum().item())
+
+
+def test_other_losses_run_as_in_verl_itself(model_path, monkeypatch):
+    batch = cached_batch(model_path)
+    ours = make_worker(model_path, actor_config("vanilla")).train_mini_batch(as_verl(batch))
+    worker = make_worker(model_path, actor_config("vanilla"))
+    monkeypatch.setattr(worker.engine, "__class__", FSDPEngineWithLMHead)
+    theirs = worker.train_mini_batch(as_verl(batch))
+    assert metrics_of(ours)["actor/pg_loss"] == metrics_of(theirs)["actor/pg_loss"]
+    assert "mask/masked" not in metrics_of(ours)
+
+
+def test_log_probs_without_a_loss_run_as_in_verl_itself(model_path):
+    worker = make_worker(model_path, actor_config())
+    output = worker.infer_batch(as_verl(cached_batch(model_path), compute_loss=False, global_token_num=None))
+    assert "log_probs" in output
+
+
+def refused(model_path, message, batch=None, config=None, **flags):
+    worker = make_worker(model_path, actor_config(**(config or {})))
+    with pytest.raises(ValueError, match=message):
+        worker.train_mini_batch(as_verl(cached_batch(model_path) if batch is None else batch, **flags))
+
+
+def test_missing_support_is_refused(model_path):
+    batch = cached_batch(model_path).exclude("teacher_ids", "teacher_logprobs")
+    refused(model_path, "^support: the batch has none; .*single_turn_agent without tools", batch)
+
+
+def test_fused_kernels_are_refused(model_path):
+    refused(model_path, "use_fused_kernels: is True; .*set it to False", use_fused_kernels=True)
+
+
+def test_distillation_is_refused(model_path):
+    refused(model_path, "^distillation: .*distillation.enabled=False", distillation_use_topk=True)
+
+
+def test_importance_weights_are_refused(model_path):
+    batch = cached_batch(model_path).clone()
+    batch["rollout_is_weights"] = torch.ones_like(batch["advantages"])
+    refused(model_path, "^algorithm.rollout_correction: .*rollout_is=null", batch)
+
+
+def test_the_loss_without_the_engine_is_refused():
+    x = torch.zeros(1, 2)
+    with pytest.raises(ValueError, match="^augur loss: there is no mask .*the engine that decides is not Augur's"):
+        masked_policy_loss(x, x, x, x)
+
+
+def test_an_unknown_mode_of_augurs_names_those_there_are():
+    with pytest.raises(ValueError, match="unknown mode 'augur_predictive'; Augur's are augur, .*augur_dppo_topk_kl"):
+        rule_of(actor_config("augur_predictive"))
+
+
+def test_thresholds_come_from_the_clip_ratios():
+    rule = rule_of(actor_config("augur_predictive_tv_exact", clip_ratio_low=0.1, clip_ratio_high=0.2))
+    assert (rule.proximity, rule.tail, rule.delta, rule.delta_negative) == ("tv", "exact", 0.2, 0.1)
+    rule = rule_of(actor_config("augur", clip_ratio=0.3, clip_ratio_low=None, clip_ratio_high=None))
+    assert (rule.delta, rule.delta_negative) == (0.3, 0.3)
+    rule = rule_of(actor_config("augur_clip", clip_ratio_low=0.1, clip_ratio_high=0.2))
+    assert (rule.proximity, rule.clip_low, rule.clip_high) == ("ratio", 0.1, 0.2)
