@@ -196,7 +196,7 @@ void Run(const Options& options) {
   }
   if (!BuiltWithCuda()) throw Error("bench decode", "this build has no CUDA kernels", "install nvcc 13");
   const at::NoGradGuard no_grad;
-  const Model model = RandomModel(NamedShape(options.shape, "--shape"), at::kBFloat16, at::kCUDA, 1);
+  const Model model = NoiseModel(NamedShape(options.shape, "--shape"), at::kBFloat16, at::kCUDA, 1);
   const std::vector<LayerWeights>& layers = model.layers;
   const auto size = [](const at::Tensor& x) { return static_cast<double>(x.numel()) * 2; };
   Step step(model, options);

@@ -50,8 +50,7 @@ void RowStatsCuda(const LogitRows& rows, const RowStats<T>& stats, void* stream)
 //
 // With `source`, gradient row r is that of row source[r] and LogitRows::rows counts the gradient's rows only:
 // rows without a gradient are left out. Overwriting the logits then needs every row r that is not its own
-// source to be nobody's source, which is what LiveRows gives. With `count`, gradient rows from *count on are
-// left alone.
+// source to be nobody's source, which is what LiveRows gives.
 template <typename T>
 struct RowGradient {
   const T* log_sum_exp = nullptr;       // [rows]
@@ -62,7 +61,6 @@ struct RowGradient {
   const T* support_logprobs = nullptr;  // [rows, columns] log pi of the support; null reads the rows
   const T* scale = nullptr;             // one value on the same device that multiplies everything; null is 1
   const int32_t* source = nullptr;      // [rows] or null
-  const int32_t* count = nullptr;       // one value on the same device, or null
   void* gradient = nullptr;             // [rows, width] of the logits' type; may be the logits themselves
 };
 

@@ -217,11 +217,10 @@ void RowStatsCpu(const LogitRows& rows, const RowStats<T>& stats) {
 
 template <typename T>
 void RowGradientCpu(const LogitRows& rows, const RowGradient<T>& parts) {
-  const int64_t count = parts.count ? *parts.count : rows.rows;
   WithElement<T>(rows.type, [&](auto element) {
     using E = decltype(element);
 #pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < count; ++r) RowGradientOf<T, E>(rows, parts, r);
+    for (int64_t r = 0; r < rows.rows; ++r) RowGradientOf<T, E>(rows, parts, r);
   });
 }
 

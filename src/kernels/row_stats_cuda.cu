@@ -297,7 +297,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     GradientKernel(LogitRows rows, RowGradient<T> parts) {
   extern __shared__ uint8_t storage[];
   T* at_support = reinterpret_cast<T*>(storage);  // [columns]
-  if (parts.count != nullptr && static_cast<int>(blockIdx.x) >= *parts.count) return;
   const int64_t r = parts.source ? parts.source[blockIdx.x] : blockIdx.x;
   const E* logits = static_cast<const E*>(rows.logits) + r * rows.width;
   E* gradient = static_cast<E*>(parts.gradient) + static_cast<int64_t>(blockIdx.x) * rows.width;

@@ -43,7 +43,7 @@ ModelConfig NamedShape(std::string_view name, std::string_view where) {
   throw UnknownName(where, "shape", name, kNames);
 }
 
-Model RandomModel(const ModelConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed) {
+Model NoiseModel(const ModelConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed) {
   const at::NoGradGuard no_grad;
   Model model = AllocateModel(config, dtype, device);
   at::manual_seed(seed);

@@ -10,7 +10,8 @@ namespace augur {
 // The configuration of "qwen3-4b" or "smollm2-135m"; throws Error at `where` for another name.
 ModelConfig NamedShape(std::string_view name, std::string_view where);
 
-// Normal weights of the size training starts from; norms are 1. `seed` alone decides them.
-Model RandomModel(const ModelConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed);
+// Normal weights made on the device itself, which is quick for billions of them; training starts from
+// RandomModel.
+Model NoiseModel(const ModelConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed);
 
 }  // namespace augur

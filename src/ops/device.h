@@ -10,9 +10,6 @@ namespace augur {
 // The cudaStream_t that work on this tensor's device is queued on; null on the CPU.
 void* CurrentStream(const at::Tensor& tensor);
 
-// Of the tensor's GPU; 0 on the CPU.
-int Multiprocessors(const at::Tensor& tensor);
-
 // Whether the tensor's device multiplies FP8 numbers itself (compute capability 8.9 and newer).
 bool HasFp8Units(const at::Tensor& tensor);
 

@@ -11,11 +11,6 @@ void* CurrentStream(const at::Tensor& tensor) {
   return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
 }
 
-int Multiprocessors(const at::Tensor& tensor) {
-  if (!tensor.is_cuda()) return 0;
-  return at::cuda::getDeviceProperties(tensor.device().index())->multiProcessorCount;
-}
-
 bool HasFp8Units(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return false;
   const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(tensor.device().index());

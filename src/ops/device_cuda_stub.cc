@@ -4,8 +4,6 @@ namespace augur {
 
 void* CurrentStream(const at::Tensor&) { return nullptr; }
 
-int Multiprocessors(const at::Tensor&) { return 0; }
-
 bool HasFp8Units(const at::Tensor&) { return false; }
 
 bool BuiltWithCuda() { return false; }

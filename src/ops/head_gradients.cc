@@ -10,11 +10,11 @@
 namespace augur {
 
 HeadGradients::HeadGradients(const Head& head, const at::Tensor& weight, const HeadWants& wants,
-                             bool accumulate_float32, bool once)
+                             bool accumulate_float32, int64_t chunks)
     : head_(head), weight_(weight) {
   const bool narrow = head.weight.element_size() == 2;
   // One GEMM accumulates in float32 by itself: a single chunk is rounded once either way.
-  const auto type = narrow && accumulate_float32 && !once ? at::kFloat : head.weight.scalar_type();
+  const auto type = narrow && accumulate_float32 && chunks > 1 ? at::kFloat : head.weight.scalar_type();
   if (wants.hidden) hidden_sum_ = at::zeros_like(head.hidden);
   if (wants.weight) {
     weight_sum_ = at::empty(head.weight.sizes(), head.weight.options().dtype(type));
@@ -42,20 +42,20 @@ void HeadGradients::AddWeight(const at::Tensor& logit_gradient, const at::Tensor
   started_ = true;
 }
 
-void HeadGradients::Add(const at::Tensor& logit_gradient, int64_t begin, const at::Tensor& tokens) {
-  const int64_t rows = logit_gradient.size(0);
+void HeadGradients::Add(const at::Tensor& logit_gradient, int64_t begin, int64_t rows,
+                        const at::Tensor& source) {
+  const at::Tensor hidden = head_.hidden.narrow(0, begin, rows);
   if (weight_sum_.defined()) {
-    AddWeight(logit_gradient,
-              tokens.defined() ? head_.hidden.index_select(0, tokens) : head_.hidden.narrow(0, begin, rows));
+    AddWeight(logit_gradient, source.defined() ? hidden.index_select(0, source) : hidden);
   }
   if (bias_sum_.defined()) {
     bias_sum_.narrow(0, 0, weight_.size(0)).add_(logit_gradient.sum(0, false, bias_sum_.scalar_type()));
   }
   if (!hidden_sum_.defined()) return;
-  if (tokens.defined()) {
-    hidden_sum_.index_copy_(0, tokens.to(at::kLong), at::mm(logit_gradient, weight_));
+  at::Tensor target = hidden_sum_.narrow(0, begin, rows);
+  if (source.defined()) {
+    target.index_copy_(0, source.to(at::kLong), at::mm(logit_gradient, weight_));
   } else {
-    at::Tensor target = hidden_sum_.narrow(0, begin, rows);
     at::mm_out(target, logit_gradient, weight_);
   }
 }

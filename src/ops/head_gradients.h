@@ -10,13 +10,13 @@ namespace augur {
 class HeadGradients {
  public:
   // `weight` holds the rows that logits are made of; gradients of padding rows behind them are zero.
-  // `once`: Add will be called once at most.
+  // `chunks` is how many times Add will be called at most.
   HeadGradients(const Head& head, const at::Tensor& weight, const HeadWants& wants, bool accumulate_float32,
-                bool once);
+                int64_t chunks);
 
-  // logit_gradient [n, V] is that of `tokens` [n] int32 or, where undefined, of the n tokens from `begin` on.
-  // No token is given twice.
-  void Add(const at::Tensor& logit_gradient, int64_t begin, const at::Tensor& tokens);
+  // logit_gradient [n, V] belongs to n of the `rows` tokens from `begin` on: to all of them, or, with
+  // `source` [n], to tokens begin + source.
+  void Add(const at::Tensor& logit_gradient, int64_t begin, int64_t rows, const at::Tensor& source);
 
   // Rounds to the arguments' types. Ends the use of this object.
   void Finish(HeadPassResult* out);

@@ -6,14 +6,11 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
 #include "kernels/live_rows.h"
 #include "kernels/support_logits.h"
 #include "ops/collectives.h"
-#include "ops/device_value.h"
-#include "ops/gemm_rows.h"
 #include "ops/head_gradients.h"
 #include "ops/launch.h"
 #include "ops/token_pass.h"
@@ -90,37 +87,6 @@ int64_t CheckArguments(const Head& head, const RecordedTokens& recorded, const H
   return vocab_size;
 }
 
-// As many rows as fit, whole GEMM tiles of them where that is a choice.
-int64_t RoomFor(int64_t rows) { return rows > kRowMultiple ? rows / kRowMultiple * kRowMultiple : rows; }
-
-// The tokens whose logit gradients stand at the front of the buffer and have not been multiplied yet.
-struct WaitingRows {
-  WaitingRows(int64_t capacity, const at::TensorOptions& ints) : tokens(at::empty({capacity}, ints)) {}
-
-  void Append(int64_t first, const at::Tensor& source, int64_t live) {
-    const bool follows = count == 0 || (consecutive && begin + count == first);
-    if (live == 0) return;
-    if (count == 0) begin = first;
-    consecutive = follows && live == source.size(0);
-    tokens.narrow(0, count, live).copy_(source.narrow(0, 0, live).add(first));
-    count += live;
-  }
-
-  // The first `rows` of them; undefined where they are begin, begin + 1, ...
-  at::Tensor Tokens(int64_t rows) const { return consecutive ? at::Tensor() : tokens.narrow(0, 0, rows); }
-
-  void RemoveFirst(int64_t rows) {
-    count -= rows;
-    begin += rows;
-    tokens.narrow(0, 0, count).copy_(tokens.narrow(0, rows, count).clone());
-  }
-
-  int64_t count = 0;
-  int64_t begin = 0;
-  bool consecutive = true;
-  at::Tensor tokens;  // [capacity] int32
-};
-
 // The chunk loop. Its members are what one chunk after the other uses.
 class HeadPass {
  public:
@@ -141,22 +107,17 @@ class HeadPass {
 
   HeadPassResult Run() {
     HeadPassResult result;
-    const int64_t tokens = pass_.tokens(), capacity = std::min(chunk_rows_, tokens);
-    const bool once = tokens <= chunk_rows_;
-    HeadGradients gradients(head_, weight_, wants_, options_.accumulate_float32, once);
+    const int64_t tokens = pass_.tokens(), chunks = (tokens + chunk_rows_ - 1) / chunk_rows_;
+    HeadGradients gradients(head_, weight_, wants_, options_.accumulate_float32, chunks);
     // Rows start at 16 bytes whatever the vocabulary.
-    buffer_ = at::empty({capacity, RoundUp(shard_.count, kAlignedElements)}, head_.hidden.options());
-    WaitingRows waiting(capacity, pass_.support.options());
-    for (int64_t begin = 0; begin < tokens;) {
-      const int64_t room = waiting.count == 0 ? capacity : RoomFor(capacity - waiting.count);
-      const int64_t rows = std::min(room, tokens - begin);
+    buffer_ = at::empty({std::min(chunk_rows_, tokens), RoundUp(shard_.count, kAlignedElements)},
+                        head_.hidden.options());
+    for (int64_t begin = 0; begin < tokens; begin += chunk_rows_) {
+      const int64_t rows = std::min(chunk_rows_, tokens - begin);
       const TokenPass chunk = pass_.Slice(begin, rows);
-      const LogitView view = ComputeLogits(begin, waiting.count, chunk);
+      const LogitView view = ComputeLogits(begin, rows, chunk);
       DecideTokens(rule_, options_.loss, vocab_size_, chunk);
-      if (wants_.any() && shard_.count > 0) MakeGradient(view, begin, chunk, &waiting);
-      begin += rows;
-      const bool full = RoomFor(capacity - waiting.count) < std::max<int64_t>(capacity / 4, 1);
-      if (full || begin == tokens) Multiply(once, begin == tokens, &waiting, &gradients);
+      if (wants_.any()) AddGradients(view, begin, chunk, &gradients);
     }
     buffer_ = at::Tensor();  // before the float32 sum is rounded into a tensor of its own
     gradients.Finish(&result);
@@ -170,11 +131,10 @@ class HeadPass {
  private:
   bool Parallel() const { return !shard_.group.empty(); }
 
-  // The chunk's logits, from row `at` of the buffer on, and their statistics.
-  LogitView ComputeLogits(int64_t begin, int64_t at, const TokenPass& chunk) {
-    const int64_t rows = chunk.tokens();
+  // The chunk's logits and their statistics.
+  LogitView ComputeLogits(int64_t begin, int64_t rows, const TokenPass& chunk) {
     const at::Tensor hidden = head_.hidden.narrow(0, begin, rows);
-    at::Tensor logits = buffer_.narrow(0, at, rows).narrow(1, 0, shard_.count);
+    at::Tensor logits = buffer_.narrow(0, 0, rows).narrow(1, 0, shard_.count);
     if (bias_.defined()) {
       at::addmm_out(logits, bias_, hidden, weight_.t());
     } else {
@@ -204,8 +164,8 @@ class HeadPass {
     return out;
   }
 
-  // Rows of the chunk that have a gradient, and how many they are; see LiveRows.
-  std::pair<at::Tensor, at::Tensor> LiveRows(const TokenPass& chunk) const {
+  // The rows of the chunk that have a gradient; see LiveRows. On CUDA this waits for the chunk's decisions.
+  at::Tensor LiveRows(const TokenPass& chunk) const {
     const auto ints = chunk.support.options();
     const at::Tensor source = at::empty({chunk.tokens()}, ints), count = at::empty({1}, ints);
     WithComputeType(chunk.dense.scalar_type(), [&]<typename T>(T) {
@@ -215,30 +175,19 @@ class HeadPass {
       augur::Run(chunk.dense, LiveRowsCpu<T>, LiveRowsCuda<T>, in, source.mutable_data_ptr<int32_t>(),
                  count.mutable_data_ptr<int32_t>());
     });
-    return {source, count};
+    return source.narrow(0, 0, count.item<int32_t>());
   }
 
-  // Overwrites the chunk's logits with the gradients of its live rows. The GPU forms them while the host
-  // waits for their number.
-  void MakeGradient(const LogitView& view, int64_t begin, const TokenPass& chunk, WaitingRows* waiting) {
-    const auto [source, count] = LiveRows(chunk);
-    const DeviceValue live(count);
-    ComputeRowGradient(view, chunk, {view.logits, scale_, source, count, true});
-    waiting->Append(begin, source, live.Get());
-  }
-
-  // Adds waiting rows to the gradients, as many as go well together; all of them at the end, or at once.
-  void Multiply(bool once, bool all, WaitingRows* waiting, HeadGradients* gradients) {
-    while (waiting->count > 0) {
-      const int processors = once ? 0 : Multiprocessors(head_.hidden);
-      const int64_t rows = RowsToMultiply(waiting->count, head_.hidden.size(1), processors);
-      const int64_t left = waiting->count - rows;
-      gradients->Add(buffer_.narrow(0, 0, rows).narrow(1, 0, shard_.count), waiting->begin,
-                     waiting->Tokens(rows));
-      if (left > 0) buffer_.narrow(0, 0, left).copy_(buffer_.narrow(0, rows, left));
-      waiting->RemoveFirst(rows);
-      if (!all) return;
-    }
+  void AddGradients(const LogitView& view, int64_t begin, const TokenPass& chunk, HeadGradients* gradients) {
+    const at::Tensor live = LiveRows(chunk);
+    if (live.size(0) == 0 || shard_.count == 0) return;
+    GradientTarget target;
+    target.gradient = view.logits.narrow(0, 0, live.size(0));
+    target.scale = scale_;
+    if (live.size(0) < chunk.tokens()) target.source = live;
+    target.precise_support = true;
+    ComputeRowGradient(view, chunk, target);
+    gradients->Add(target.gradient, begin, chunk.tokens(), target.source);
   }
 
   const MaskRule& rule_;

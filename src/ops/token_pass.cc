@@ -192,7 +192,7 @@ void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const Grad
                        ConstData<T>(pass.entropy_weight), ConstData<T>(pass.sparse),
                        target.precise_support ? ConstData<T>(pass.policy) : nullptr,
                        ConstData<T>(target.scale), ConstData<int32_t>(target.source),
-                       ConstData<int32_t>(target.count), target.gradient.mutable_data_ptr()});
+                       target.gradient.mutable_data_ptr()});
   });
 }
 

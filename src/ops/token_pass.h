@@ -60,7 +60,7 @@ void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t voca
 struct GradientTarget {
   at::Tensor gradient;           // [rows, width] of the logits' type and layout; may be the logits
   at::Tensor scale;              // scalar, or undefined for 1
-  at::Tensor source, count;      // [rows] and [1] int32, or undefined; see RowGradient
+  at::Tensor source;             // [rows] int32, or undefined; see RowGradient
   bool precise_support = false;  // take pi at the support from `policy` rather than from the rows
 };
 void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const GradientTarget& target);
