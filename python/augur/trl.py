@@ -17,15 +17,13 @@ from transformers import PreTrainedModel
 from transformers.generation import LogitsProcessorList
 from transformers.utils import ModelOutput
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import utils as trl_utils
 
-from augur import guards, support
+from augur import _trl_head, guards, support
 from augur.masks import MaskRule, decide
 from augur.support import Support, SupportRecorder
 
 guards.check_version("trl", trl.__version__, "1.16.0")
-
-# TRL's maybe_gather_lm_head_ctx and add_fused_lm_head are internal: the version check above stands for them.
-from trl.trainer.utils import add_fused_lm_head, maybe_gather_lm_head_ctx  # noqa: E402
 
 _NO_CLIP = 1e9
 _CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
@@ -48,6 +46,13 @@ class AugurGRPOConfig(GRPOConfig):
         default=20,
         metadata={"help": "How many of the most likely tokens are recorded beside each sampled one."},
     )
+    one_pass: bool = field(
+        default=True,
+        metadata={
+            "help": "Take log-probs, mask and gradients from one pass over the LM head where the loss allows it; "
+            "otherwise TRL's fused head is used, with the support's rows read beside it."
+        },
+    )
     epsilon: float = field(default=_NO_CLIP, metadata={"help": "Unused: mask_rule takes its place."})
     vllm_importance_sampling_correction: bool = field(
         default=False,
@@ -57,12 +62,13 @@ class AugurGRPOConfig(GRPOConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         rule = self.mask_rule if isinstance(self.mask_rule, MaskRule) else MaskRule.preset(self.mask_rule)
-        if rule.action != "drop":
-            raise ValueError(
-                f"mask_rule: action is '{rule.action}', which needs the gradient of the whole head; TRL's forward "
-                "gives the sampled token's; set action='drop'"
-            )
         self.mask_rule = rule.text  # as text it can be logged and saved
+        why = "one_pass=False" if not self.one_pass else _trl_head.obstacle(self)
+        if rule.action != "drop" and why:
+            raise ValueError(
+                f"mask_rule: action is '{rule.action}', which needs the head's gradient in one pass, and {why} rules "
+                "that out; change it, or set action='drop'"
+            )
         guards.check_support_size(self.support_size)
         guards.check_temperature(self.temperature)
         guards.check_sampling({name: getattr(self, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")})
@@ -133,11 +139,26 @@ class AugurGRPOTrainer(GRPOTrainer):
         causal_lm = causal_lm.get_base_model() if hasattr(causal_lm, "get_base_model") else causal_lm
         self._logit_scale, self._softcap = _logit_transform(causal_lm)
         self._causal_lm = causal_lm
-        causal_lm.base_model.register_forward_hook(self._read_support)
-        if self.rule.tail == "exact" and self.rule.direction == "predicted":
-            self._keep_square_sums(causal_lm)
+        self._head: _trl_head.OnePassHead | None = None
+        if self._allows_one_pass():
+            self._head = _trl_head.OnePassHead(causal_lm, self.rule, self.temperature, self._softcap)
+        else:
+            causal_lm.base_model.register_forward_hook(self._read_support)
+            if self.rule.tail == "exact" and self.rule.direction == "predicted":
+                self._keep_square_sums(causal_lm)
         if self.use_vllm:
             self._record_vllm()
+
+    def _allows_one_pass(self) -> bool:
+        plain_model = self._logit_scale == 1 and not self.aux_loss_enabled and not self._is_vlm
+        if plain_model and self.args.one_pass and _trl_head.obstacle(self.args) is None:
+            return True
+        if self.rule.action != "drop":
+            raise ValueError(
+                f"mask_rule: action is '{self.rule.action}', which needs the head's gradient in one pass; this model "
+                "scales its logits, routes to experts with a loss, or sees images; set action='drop'"
+            )
+        return False
 
     @staticmethod
     def _refuse_arguments(given: dict[str, Any]) -> None:
@@ -253,6 +274,8 @@ class AugurGRPOTrainer(GRPOTrainer):
                 "support_ids: missing from the batch; a subclass that replaces _generate_and_score_completions must "
                 "add support_ids and support_logprobs [B, T, K+1]"
             )
+        if self._head is not None:
+            return self._one_pass_loss(model, inputs)
         recorded = Support(inputs["support_ids"], inputs["support_logprobs"])
         old = recorded.logprobs[..., 0].clone()
         self._batch = _Batch(recorded, old)
@@ -260,6 +283,45 @@ class AugurGRPOTrainer(GRPOTrainer):
             return super()._compute_loss(model, {**inputs, "old_per_token_logps": old})
         finally:
             self._batch = None  # and with it the logits
+
+    def _one_pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        mask, advantages = inputs["completion_mask"], inputs["advantages"]
+        rows = mask.bool()
+        training = self.model.training
+        accumulation = self.current_gradient_accumulation_steps if training else 1.0
+        items = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
+        if training:
+            items = items * accumulation / self.args.steps_per_generation
+        weights = _trl_head.token_weights(self.loss_type, mask, accumulation, self.max_completion_length, items)
+        advantages = advantages[:, None] if advantages.dim() == 1 else advantages
+        tokens = _trl_head.Tokens(
+            rows,
+            inputs["support_ids"][rows],
+            inputs["support_logprobs"][rows],
+            advantages.expand_as(mask)[rows].float(),
+            weights[rows],
+            inputs["ref_per_token_logps"][rows] if self.beta else None,
+            self.beta,
+        )
+        input_ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        attention_mask = torch.cat([inputs["prompt_mask"], mask], 1)
+        with self._head.scoring(tokens), self.accelerator.autocast():
+            loss = model(input_ids=input_ids, attention_mask=attention_mask).loss
+        out, self._head.result = self._head.result, None
+        self._add_metrics(support.mask_sums(out.decision))
+        mode = "train" if training else "eval"
+        self._metrics[mode]["entropy"].append(self._mean(out.entropy))
+        if self.beta:
+            log_ratio = tokens.reference_logprobs - out.logprobs
+            self._metrics[mode]["kl"].append(self._mean(log_ratio.exp() - log_ratio - 1))
+        return loss
+
+    def _mean(self, values: torch.Tensor) -> float:
+        """Over the tokens of every rank; those without support have no value."""
+        seen = torch.isfinite(values)
+        sums = torch.stack([values[seen].double().sum(), seen.sum().double()])
+        total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
+        return total / max(count, 1.0)
 
     @torch.no_grad()
     def _read_support(self, backbone: torch.nn.Module, args: tuple, output: Any) -> None:
@@ -276,7 +338,7 @@ class AugurGRPOTrainer(GRPOTrainer):
         device = weight.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         hidden = hidden.to(weight.device, torch.float32 if self.args.cast_lm_head_to_fp32 else dtype)
-        with maybe_gather_lm_head_ctx(weight, bias), torch.autocast(device, enabled=False):
+        with trl_utils.maybe_gather_lm_head_ctx(weight, bias), torch.autocast(device, enabled=False):
             z = support.support_logits(hidden.flatten(0, 1), weight, bias, ids.flatten(0, 1)) * self._logit_scale
         if self._softcap:
             z = self._softcap * torch.tanh(z / self._softcap)
@@ -284,7 +346,7 @@ class AugurGRPOTrainer(GRPOTrainer):
 
     def _keep_square_sums(self, causal_lm: PreTrainedModel) -> None:
         """The exact tail needs the sum of squared probabilities, which TRL's fused head gives when asked."""
-        add_fused_lm_head(
+        trl_utils.add_fused_lm_head(
             causal_lm,
             temperature=self.temperature,
             cast_lm_head_to_fp32=self.args.cast_lm_head_to_fp32,

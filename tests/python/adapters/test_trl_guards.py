@@ -31,7 +31,11 @@ from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_toke
         ({"support_size": 0}, r"^support_size: is 0"),
         ({"support_size": 2.5}, r"^support_size: is 2.5"),
         ({"mask_rule": "predictive-kl-agregated"}, "predictive-kl-aggregated"),
-        ({"mask_rule": MaskRule(action="restore")}, r"^mask_rule: action is 'restore'.* set action='drop'"),
+        (
+            {"mask_rule": MaskRule(action="restore"), "loss_type": "sapo"},
+            r"^mask_rule: action is 'restore'.*loss_type=sapo rules that out; .*action='drop'",
+        ),
+        ({"mask_rule": MaskRule(action="restore"), "one_pass": False}, r"^mask_rule: .*one_pass=False rules that out"),
         ({"vllm_importance_sampling_correction": True}, r"^vllm_importance_sampling_correction: is True; .* False"),
         ({"off_policy_mask_threshold": 0.5}, r"^off_policy_mask_threshold: is 0.5; mask_rule decides"),
         ({"use_transformers_continuous_batching": True}, r"^use_transformers_continuous_batching: .*no log-probs"),

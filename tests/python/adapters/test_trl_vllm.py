@@ -18,9 +18,10 @@ def history(trainer, name):
     return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
-@pytest.mark.parametrize("mode", ["colocate", "server"])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_support_from_vllm_follows_the_tokens_and_the_mask_trains(fake_vllm, tmp_path, mode, temperature):  # noqa: F811
+@pytest.mark.parametrize(
+    ("mode", "temperature", "one_pass"), [("colocate", 1.0, True), ("server", 0.7, True), ("colocate", 0.7, False)]
+)
+def test_support_from_vllm_follows_the_tokens_and_the_mask_trains(fake_vllm, tmp_path, mode, temperature, one_pass):  # noqa: F811
     engines = fake_vllm()
     trainer = make_trainer(
         tmp_path,
@@ -28,6 +29,7 @@ def test_support_from_vllm_follows_the_tokens_and_the_mask_trains(fake_vllm, tmp
         use_vllm=True,
         vllm_mode=mode,
         temperature=temperature,
+        one_pass=one_pass,
         support_size=6,
         learning_rate=1e-1,
     )
