@@ -12,9 +12,10 @@
 namespace augur {
 namespace {
 
-constexpr int64_t kTile = 8;        // columns of a BFMMLA tile
-constexpr int64_t kBlockRows = 40;  // of activations, which then stay in the first-level cache
-constexpr int64_t kPanel = 16;      // columns of a multiply-add panel
+constexpr int64_t kTile = 8;  // columns of a BFMMLA tile
+// Activations worked on together stay in the first-level cache; a few more than a block are not worth two.
+constexpr int64_t kBlockRows = 24, kOneBlock = 40;
+constexpr int64_t kPanel = 16;  // columns of a multiply-add panel
 
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -210,12 +211,13 @@ void PackedGemm(const GemmRows& rows, const PackedWeights& weights, const float*
                 float* out, int64_t out_stride) {
   const int64_t columns = weights.padded_outputs(), work = rows.rows() * columns * weights.width() / 4;
   if (UsesTiles(weights.format())) {
+    const int64_t block = rows.rows() <= kOneBlock ? kOneBlock : kBlockRows;
     Bf16Product product{rows.tiles(),  weights.tiles(),  rows.rows(), RoundUp(weights.width(), 4) / 4,
                         rows.scales(), weights.scales(), bias,        round_to_bf16,
                         out,           out_stride};
 #pragma omp parallel firstprivate(product) if (WorthThreads(work))
-    for (int64_t begin = 0; begin < rows.rows(); begin += kBlockRows) {
-      product.m = std::min(kBlockRows, rows.rows() - begin);
+    for (int64_t begin = 0; begin < rows.rows(); begin += block) {
+      product.m = std::min(block, rows.rows() - begin);
       product.a = rows.tiles() + begin * product.k4 * 4;
       product.row_scales = rows.scales() == nullptr ? nullptr : rows.scales() + begin;
       product.out = out + begin * out_stride;
