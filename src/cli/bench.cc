@@ -10,6 +10,7 @@ void AddBenchCommand(CLI::App& app) {
   bench->require_subcommand(1);
   AddBenchDecide(*bench);
   AddBenchDecode(*bench);
+  AddBenchGenerate(*bench);
   AddBenchHead(*bench);
 }
 

@@ -7,6 +7,7 @@ namespace augur {
 
 void AddBenchDecide(CLI::App& bench);
 void AddBenchDecode(CLI::App& bench);
+void AddBenchGenerate(CLI::App& bench);
 void AddBenchHead(CLI::App& bench);
 
 }  // namespace augur

@@ -25,7 +25,10 @@ struct DecodeAttention {
   const int32_t* page_table = nullptr;  // [sequences, table_stride]
   int64_t table_stride = 0;
   const int32_t* positions = nullptr;  // [sequences]: keys 0 .. positions[s] are seen; negative: out is zero
-  T* out = nullptr;                    // [sequences, heads, head_dim]
+  // [sequences]: the row of page_table that each reads, so that tokens of one sequence can be given as many;
+  // null: its own.
+  const int32_t* owners = nullptr;
+  T* out = nullptr;  // [sequences, heads, head_dim]
   // Each sequence is divided among this many blocks, whose results the last one combines; 1 needs no
   // workspace.
   int splits = 1;

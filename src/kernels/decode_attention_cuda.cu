@@ -26,6 +26,7 @@ struct Input {
   const int32_t* page_table;
   int64_t table_stride;
   const int32_t* positions;
+  const int32_t* owners;
   E* out;
   int splits;
   float* partial;     // [sequences, heads, splits, head_dim]
@@ -252,7 +253,8 @@ __global__ void __launch_bounds__(kThreads, 4) FastKernel(Input<__nv_bfloat16> i
   const int end = min(tiles, static_cast<int>(blockIdx.x + 1) * share);
   const int warp = threadIdx.x / 32;
 
-  const int32_t* table = in.page_table + sequence * in.table_stride;
+  const int64_t owner = in.owners ? in.owners[sequence] : sequence;
+  const int32_t* table = in.page_table + owner * in.table_stride;
   const int per_page = in.page_size / kTile;
   const auto offset = [&](int tile, int page) {
     return ((static_cast<int64_t>(page) * in.kv_heads + kv_head) * in.page_size + tile % per_page * kTile) *
@@ -342,6 +344,7 @@ __global__ void __launch_bounds__(kThreads) PlainKernel(Input<E> in) {
   const int head = blockIdx.y * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (head >= in.heads) return;
   const int kv_head = head / in.group, length = in.positions[sequence] + 1;
+  const int64_t owner = in.owners ? in.owners[sequence] : sequence;
   const E* q = in.q + sequence * in.q_stride + static_cast<int64_t>(head) * in.head_dim;
   float query[kPer], o[kPer] = {}, most = -INFINITY, sum = 0;
 #pragma unroll
@@ -349,7 +352,7 @@ __global__ void __launch_bounds__(kThreads) PlainKernel(Input<E> in) {
     query[i] = i * 32 + lane < in.head_dim ? static_cast<float>(q[i * 32 + lane]) * in.scale : 0.0f;
   }
   for (int t = 0; t < length; ++t) {
-    const int64_t page = in.page_table[sequence * in.table_stride + t / in.page_size];
+    const int64_t page = in.page_table[owner * in.table_stride + t / in.page_size];
     const int64_t at = ((page * in.kv_heads + kv_head) * in.page_size + t % in.page_size) * in.head_dim;
     float score = 0;
 #pragma unroll
@@ -402,15 +405,25 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
   const auto queue = static_cast<cudaStream_t>(stream);
   const auto sequences = static_cast<unsigned>(in.sequences);
   const int group = in.heads / in.kv_heads;
-  Input<E> input{in.heads,          group,
-                 in.kv_heads,       in.head_dim,
-                 OnDevice(in.q),    in.q_stride,
-                 OnDevice(in.keys), OnDevice(in.values),
-                 in.page_size,      in.page_table,
-                 in.table_stride,   in.positions,
-                 OnDevice(in.out),  in.splits,
-                 nullptr,           nullptr,
-                 nullptr,           1.4426950408889634f / sqrtf(static_cast<float>(in.head_dim))};
+  Input<E> input{in.heads,
+                 group,
+                 in.kv_heads,
+                 in.head_dim,
+                 OnDevice(in.q),
+                 in.q_stride,
+                 OnDevice(in.keys),
+                 OnDevice(in.values),
+                 in.page_size,
+                 in.page_table,
+                 in.table_stride,
+                 in.positions,
+                 in.owners,
+                 OnDevice(in.out),
+                 in.splits,
+                 nullptr,
+                 nullptr,
+                 nullptr,
+                 1.4426950408889634f / sqrtf(static_cast<float>(in.head_dim))};
   if (in.splits > 1) {
     auto* bytes = static_cast<char*>(in.workspace);
     const int64_t counters = in.sequences * in.heads * static_cast<int64_t>(sizeof(int32_t)) / 16 * 16 + 16;

@@ -21,8 +21,7 @@ struct RotaryRow {
 template <typename T>
 void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, float* qk);
 
-// out [width] = silu(gate) * up for gate_up [2 * width]; out may be gate_up.
-template <typename T>
+// out [width] = silu(gate) * up for gate_up [2 * width].
 void SwigluRowCpu(int64_t width, const float* gate_up, float* out);
 
 }  // namespace augur

@@ -48,8 +48,8 @@ struct PagedKv {
   const int32_t* sequence;  // [tokens]: whose token it is; null: token t is of sequence t
 };
 
-// The same on CUDA, head_dim up to 256, tensors on the device. With `pages`, rotated keys and the values are
-// stored there, too.
+// The same on CUDA, head_dim up to 256, tensors on the device. Tokens at negative
+// positions are left out. With `pages`, rotated keys and the values are stored there, too.
 template <typename T>
 void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* pages, void* stream);
 

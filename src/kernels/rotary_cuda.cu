@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotate
   const int64_t token = item / all;
   const int h = static_cast<int>(item % all), half = in.head_dim / 2;
   const int position = in.positions[token];
+  if (position < 0) return;  // a row without a token
   Head<kPer, kChunks> head;
   head.Load(in.qkv + (token * (turned + in.kv_heads) + h) * in.head_dim, half);
   if (h < turned) {

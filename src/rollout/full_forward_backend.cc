@@ -89,8 +89,4 @@ std::unique_ptr<Backend> MakeFullForwardBackend(const Model& model, const Engine
   return std::make_unique<FullForwardBackend>(model, options);
 }
 
-std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const EngineOptions& options) {
-  return MakeFullForwardBackend(model, options);
-}
-
 }  // namespace augur

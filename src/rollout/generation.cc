@@ -111,6 +111,7 @@ std::vector<Rollout> Generation::Run(EngineStats* stats) {
     PrefillPrompts();
     AdmitSamples();
     MakeRoom();
+    TakeAhead();
     DecodeStep();
     progress_.new_tokens = stats_->new_tokens;
     progress_.prefill_tokens = stats_->prefill_tokens;
@@ -246,6 +247,15 @@ void Generation::MakeRoom() {
                .what());
     running_.erase(running_.begin());
     return;
+  }
+}
+
+void Generation::TakeAhead() {
+  for (Sample* sample : running_) {
+    if (pool_.free_pages() <= static_cast<int64_t>(running_.size())) return;
+    if (PagesFor(sample->cached + 2) > static_cast<int64_t>(sample->pages.size())) {
+      sample->pages.push_back(pool_.Take());
+    }
   }
 }
 

@@ -63,6 +63,8 @@ class Generation {
   void DecodeStep();
 
   bool EnsureFreePages(int64_t count, const Group* needed);
+  // A page for the token after the next one, where there is plenty: a backend may then run a step ahead.
+  void TakeAhead();
   void GiveWay(Sample* sample);
   // The result of a draw into the sample's rollout.
   void Append(Sample* sample, int64_t draw);

@@ -1,0 +1,45 @@
+// A model's weights as generation on a GPU uses them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "model/model.h"
+#include "rollout/engine.h"
+
+namespace augur {
+
+// y = x W^T + bias. With `scale` [1, out] the weight is e4m3 and the output channels are multiplied by it.
+struct CudaLinear {
+  at::Tensor weight;  // [out, in]
+  at::Tensor scale;
+  at::Tensor bias;
+};
+
+struct CudaLayer {
+  CudaLinear qkv, out, gate_up, down;
+};
+
+// Weights of the precision's own type are shared with the model, so that an update in place costs nothing;
+// others are copies, and FP8 is rounded from them.
+class CudaWeights {
+ public:
+  CudaWeights(const Model& model, RolloutPrecision precision);
+
+  // Takes over the model's current weights. True where a tensor stands at another address than before.
+  bool Update(const Model& model);
+
+  const Model& model() const { return model_; }
+  const std::vector<CudaLayer>& layers() const { return layers_; }
+  at::ScalarType dtype() const { return dtype_; }
+  bool fp8() const { return fp8_; }
+
+ private:
+  bool fp8_;
+  at::ScalarType dtype_;
+  Model model_;  // detached; shared or copied
+  std::vector<CudaLayer> layers_;
+};
+
+}  // namespace augur
