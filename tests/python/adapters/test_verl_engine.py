@@ -8,13 +8,15 @@ import torch
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 
 from augur.verl import LOSS_MODES, rule_of
-from augur.verl.loss import masked_policy_loss
+from augur.verl.loss import MaskedLoss, masked_policy_loss
 from reference import token_losses
 from verl_cpu import (
     PROMPT,
+    VOCAB,
     Qwen3ForCausalLM,
     actor_config,
     as_verl,
+    as_verl_v1,
     make_batch,
     make_worker,
     one_process,
@@ -117,6 +119,35 @@ def test_four_updates_equal_plain_torch(model_path, loss_mode):
 )
 def test_layouts_and_settings_of_verl_change_nothing(model_path, options):
     check_updates(model_path, "augur_predictive_kl_exact", **options)
+
+
+@pytest.mark.parametrize("equal", [False, True], ids=["ragged", "as long"])
+@pytest.mark.parametrize("remove_padding", [False, True])
+def test_batches_from_the_transfer_queue_train_alike(model_path, equal, remove_padding):
+    config = actor_config()
+    worker = make_worker(model_path, config, remove_padding=remove_padding)
+    plain, batch = PlainTrainer(model_path, rule_of(config)), cached_batch(model_path, temperature=1.0, equal=equal)
+    for _ in range(2):
+        metrics = metrics_of(worker.train_mini_batch(as_verl_v1(batch)))
+        loss, norm = plain.update(batch)
+        assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=2e-6)
+        assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_shards_of_a_sequence_decide_as_the_whole(model_path, shards):
+    batch = cached_batch(model_path, temperature=1.0, equal=False)
+    data = as_verl(batch)
+    g = torch.Generator().manual_seed(2)
+    rows = data["input_ids"].values().shape[0]
+    logits = 3 * torch.randn(1, rows, VOCAB, generator=g)
+    loss = MaskedLoss(None, rule_of(actor_config("augur_predictive_kl_exact")))
+    whole = loss.read_logits(logits, data)
+    size = -(-rows // shards)
+    padded = torch.nn.functional.pad(logits, (0, 0, 0, size * shards - rows))
+    parts = [loss.read_logits(part, data, i, shards) for i, part in enumerate(padded.split(size, 1))]
+    for name, expected in whole.items():
+        assert torch.equal(torch.cat([part[name] for part in parts], 1)[:, :rows], expected), name
 
 
 def test_metrics_do_not_depend_on_the_micro_batches(model_path):

@@ -201,16 +201,44 @@ def make_batch(model, rows=4, seed=0, temperature=1.0, drift=0.0, equal=False, k
 def as_verl(batch: TensorDict, temperature=1.0, **flags) -> TensorDict:
     """The batch as verl's trainer sends it to the actor."""
     data = left_right_2_no_padding(batch.clone())
+    tu.assign_non_tensor(data, **_flags(len(batch), {"temperature": temperature} | flags))
+    return data
+
+
+def _flags(rows: int, changes: dict) -> dict:
     settings = dict(
-        temperature=temperature,
+        temperature=1.0,
         calculate_entropy=False,
-        global_batch_size=len(batch),
-        mini_batch_size=len(batch),
+        global_batch_size=rows,
+        mini_batch_size=rows,
         epochs=1,
         seed=0,
         dataloader_kwargs={"shuffle": False},
     )
-    tu.assign_non_tensor(data, **(settings | flags))
+    return settings | changes
+
+
+def as_verl_v1(batch: TensorDict, **flags) -> TensorDict:
+    """The batch as verl's TransferQueue gives it back: ragged tensors without padding, and a dense support where all
+    sequences are as long."""
+
+    def ragged(parts):
+        return torch.nested.as_nested_tensor(list(parts), layout=torch.jagged)
+
+    used = batch["attention_mask"].bool()
+    fields = {
+        "prompts": ragged(x[m] for x, m in zip(batch["prompts"], used[:, :PROMPT], strict=True)),
+        **{key: ragged(x[m] for x, m in zip(batch[key], used, strict=True)) for key in ("input_ids", "position_ids")},
+    }
+    for key in ("responses", "response_mask", "advantages", "old_log_probs"):
+        fields[key] = ragged(x[m] for x, m in zip(batch[key], used[:, PROMPT:], strict=True))
+    fields["loss_mask"] = fields["response_mask"].clone()
+    for key in ("teacher_ids", "teacher_logprobs"):
+        parts = [x[m] for x, m in zip(batch[key], used, strict=True)]
+        equal = all(len(part) == len(parts[0]) for part in parts)
+        fields[key] = torch.stack(parts) if equal else ragged(parts)
+    data = TensorDict(fields, batch_size=len(batch))
+    tu.assign_non_tensor(data, **_flags(len(batch), flags))
     return data
 
 
