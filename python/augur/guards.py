@@ -70,6 +70,41 @@ def check_generation_kwargs(settings: Mapping[str, Any], temperature: float, whe
             )
 
 
+# Fields of a model's generation_config.json that transformers applies unless told otherwise, with what leaves the
+# distribution alone. TRL sets the commonest itself.
+_MODEL_NEUTRAL: dict[str, tuple] = {
+    "typical_p": (1.0, None),
+    "top_h": (None,),
+    "epsilon_cutoff": (0.0, None),
+    "eta_cutoff": (0.0, None),
+    "no_repeat_ngram_size": (0, None),
+    "encoder_repetition_penalty": (1.0, None),
+    "encoder_no_repeat_ngram_size": (0, None),
+    "bad_words_ids": (None,),
+    "sequence_bias": (None,),
+    "suppress_tokens": (None,),
+    "begin_suppress_tokens": (None,),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+    "exponential_decay_length_penalty": (None,),
+    "min_length": (0, None),
+    "min_new_tokens": (0, None),
+    "guidance_scale": (None, 1.0),
+    "watermarking_config": (None,),
+}
+
+
+def check_generation_config(config: Any) -> None:  # noqa: ANN401  a transformers GenerationConfig
+    """Raises ValueError where the model's own defaults would bend the distribution that tokens are sampled from."""
+    for name, neutral in _MODEL_NEUTRAL.items():
+        value = getattr(config, name, None)
+        if value not in neutral:
+            raise ValueError(
+                f"model.generation_config.{name}: is {value}, with which tokens would not come from "
+                f"softmax(logits / temperature); set model.generation_config.{name} = {neutral[0]}"
+            )
+
+
 def check_support_size(support_size: int, where: str = "") -> None:
     if isinstance(support_size, bool) or not isinstance(support_size, int) or support_size < 1:
         raise ValueError(

@@ -21,7 +21,8 @@ struct RotaryRow {
 template <typename T>
 void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, float* qk);
 
-// out [width] = silu(gate) * up for gate_up [2 * width].
+// out [width] = silu(gate) * up for gate_up [2 * width]; out may be gate_up.
+template <typename T>
 void SwigluRowCpu(int64_t width, const float* gate_up, float* out);
 
 }  // namespace augur

@@ -1,24 +1,23 @@
 #include "kernels/decode_rows.h"
-#include "kernels/float_lanes.h"
 #include "kernels/rms_norm_row.h"
+#include "kernels/rounded_lanes.h"
 
 namespace augur {
-namespace {
-
-template <typename T>
-inline float Rounded(float x) {
-  return static_cast<float>(FromFloat<T>(x));
-}
-
-}  // namespace
 
 template <typename T>
 void AddNormRowCpu(int64_t width, const float* added, const float* weight, float eps, float* x, float* y) {
+  const int64_t whole = width / kFloats * kFloats;
   if (added != nullptr) {
-    for (int64_t i = 0; i < width; ++i) x[i] = Rounded<T>(x[i] + added[i]);
+    for (int64_t i = 0; i < whole; i += kFloats) {
+      StoreFloats(Rounded<T>(LoadFloats(x + i) + LoadFloats(added + i)), x + i);
+    }
+    for (int64_t i = whole; i < width; ++i) x[i] = Rounded<T>(x[i] + added[i]);
   }
   const float inverse = InverseRms(x, width, eps);
-  for (int64_t i = 0; i < width; ++i) y[i] = Rounded<T>(Rounded<T>(x[i] * inverse) * weight[i]);
+  for (int64_t i = 0; i < whole; i += kFloats) {
+    StoreFloats(Rounded<T>(Rounded<T>(LoadFloats(x + i) * inverse) * LoadFloats(weight + i)), y + i);
+  }
+  for (int64_t i = whole; i < width; ++i) y[i] = Rounded<T>(Rounded<T>(x[i] * inverse) * weight[i]);
 }
 
 template <typename T>
@@ -31,7 +30,14 @@ void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, fl
       const float inverse = InverseRms(head, shape.head_dim, shape.eps);
       for (int d = 0; d < shape.head_dim; ++d) head[d] *= inverse * weight[d];
     }
-    for (int i = 0; i < half; ++i) {
+    int i = 0;
+    for (; i + kFloats <= half; i += kFloats) {
+      const Floats a = LoadFloats(head + i), b = LoadFloats(head + half + i);
+      const Floats c = LoadFloats(cos + i), s = LoadFloats(sin + i);
+      StoreFloats(Rounded<T>(a * c - b * s), head + i);
+      StoreFloats(Rounded<T>(b * c + a * s), head + half + i);
+    }
+    for (; i < half; ++i) {
       const float a = head[i], b = head[half + i];
       head[i] = Rounded<T>(a * cos[i] - b * sin[i]);
       head[half + i] = Rounded<T>(b * cos[i] + a * sin[i]);
@@ -39,17 +45,24 @@ void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, fl
   }
 }
 
+template <typename T>
 void SwigluRowCpu(int64_t width, const float* gate_up, float* out) {
   const float* up = gate_up + width;
-  for (int64_t i = 0; i < width; i += kFloats) {
-    const Floats g = LoadLanes(gate_up + i, width - i);
-    StoreLanes(g / (1.0f + VectorExp(-g)) * LoadLanes(up + i, width - i), out + i, width - i);
+  int64_t i = 0;
+  for (; i + kFloats <= width; i += kFloats) {
+    const Floats g = LoadFloats(gate_up + i);
+    StoreFloats(Rounded<T>(g / (1.0f + VectorExp(-g)) * LoadFloats(up + i)), out + i);
+  }
+  for (; i < width; ++i) {
+    const float g = gate_up[i];
+    out[i] = Rounded<T>(g / (1.0f + VectorExp(-g)) * up[i]);
   }
 }
 
 #define AUGUR_INSTANTIATE(T)                                                                  \
   template void AddNormRowCpu<T>(int64_t, const float*, const float*, float, float*, float*); \
-  template void RotateRowCpu<T>(const RotaryRow&, const float*, const float*, float*);
+  template void RotateRowCpu<T>(const RotaryRow&, const float*, const float*, float*);        \
+  template void SwigluRowCpu<T>(int64_t, const float*, float*);
 AUGUR_INSTANTIATE(float)
 AUGUR_INSTANTIATE(BFloat16)
 

@@ -67,7 +67,7 @@ class PackedWeights {
   const float* scales() const { return format_ == GemmFormat::kFp8 ? scales_.data() : nullptr; }
 
  private:
-  int64_t Index(int64_t output, int64_t column) const;
+  int64_t FirstIndex(int64_t output) const;  // of an output's weights
 
   GemmFormat format_ = GemmFormat::kFloat;
   int64_t outputs_ = 0, width_ = 0;

@@ -65,7 +65,7 @@ bool MachineHasBfmmla() {
 }
 
 void BfmmlaTile(const Bf16Product& p, int64_t tile) {
-  constexpr int64_t kMostPairs = 5;  // 20 sums, 4 columns and 5 rows: 29 of 32 registers
+  constexpr int64_t kMostPairs = 6;  // 24 sums, 4 columns and a row: 29 of 32 registers
   const int64_t pairs = (p.m + 1) / 2, passes = (pairs + kMostPairs - 1) / kMostPairs;
   const char* next = reinterpret_cast<const char*>(p.b + (tile + 1) * p.k4 * 32);
   // Of a tile's 64 bytes for each k. A single pass streams, which the processor foresees by itself.
@@ -74,6 +74,9 @@ void BfmmlaTile(const Bf16Product& p, int64_t tile) {
     const int64_t begin = pairs * pass / passes, count = pairs * (pass + 1) / passes - begin;
     const char* ahead = next + std::min<int64_t>(pass, 3) * p.k4 * step;
     switch (count) {
+      case 6:
+        Tile<6>(p, begin, tile, ahead, step);
+        break;
       case 5:
         Tile<5>(p, begin, tile, ahead, step);
         break;

@@ -6,14 +6,16 @@
 #include "kernels/packed_gemm.h"
 #include "kernels/packed_gemm_bf16.h"
 #include "kernels/parallel_work.h"
+#include "kernels/rounded_lanes.h"
 #include "kernels/simd.h"
 
 namespace augur {
 namespace {
 
-constexpr int64_t kTile = 8;        // columns of a BFMMLA tile
-constexpr int64_t kBlockRows = 40;  // of activations, which then stay in the first-level cache
-constexpr int64_t kPanel = 16;      // columns of a multiply-add panel
+constexpr int64_t kTile = 8;  // columns of a BFMMLA tile
+// Activations worked on together stay in the first-level cache; a few more than a block are not worth two.
+constexpr int64_t kBlockRows = 24, kOneBlock = 40;
+constexpr int64_t kPanel = 16;  // columns of a multiply-add panel
 
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -22,15 +24,37 @@ bool UsesTiles(GemmFormat format) { return format != GemmFormat::kFloat && Machi
 // Scales a row so that its largest magnitude is e4m3's, rounds it to e4m3, returns the scale. A NaN spreads
 // to the scale.
 float QuantizeRow(float* values, int64_t width) {
-  float largest = 0;
-  bool nan = false;
-  for (int64_t i = 0; i < width; ++i) {
+  const int64_t whole = width / kFloats * kFloats;
+  Floats most{};
+  Ints odd{};
+  for (int64_t i = 0; i < whole; i += kFloats) {
+    const Floats x = LoadFloats(values + i);
+    const Floats magnitude = (Floats)((Ints)x & INT32_MAX);
+    most = magnitude > most ? magnitude : most;
+    odd |= x != x;
+  }
+  float largest = std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+  bool nan = (odd[0] | odd[1] | odd[2] | odd[3]) != 0;
+  for (int64_t i = whole; i < width; ++i) {
     largest = std::max(largest, std::fabs(values[i]));
     nan |= std::isnan(values[i]);
   }
   const float scale = nan ? NAN : E4m3Scale(largest);
-  for (int64_t i = 0; i < width; ++i) values[i] = RoundToE4m3(values[i] / scale);
+  for (int64_t i = 0; i < whole; i += kFloats) {
+    StoreFloats(RoundToE4m3(LoadFloats(values + i) / scale), values + i);
+  }
+  for (int64_t i = whole; i < width; ++i) values[i] = RoundToE4m3(values[i] / scale);
   return scale;
+}
+
+// Writes four columns of a row at a time to `to`, `to + stride`, ...; columns beyond the width are zero.
+void StoreByFours(const float* values, int64_t width, uint16_t* to, int64_t stride) {
+  int64_t k = 0;
+  for (; k + 4 <= width; k += 4, to += stride) StoreBf16(LoadFloats(values + k), to);
+  if (k == width) return;
+  float last[4] = {};
+  std::copy(values + k, values + width, last);
+  StoreBf16(LoadFloats(last), to);
 }
 
 #if defined(__x86_64__)
@@ -132,10 +156,7 @@ void GemmRows::SetRow(int64_t row, float* values) {
     return;
   }
   const int64_t padded = RoundUp(width_, 4);
-  uint16_t* to = tiles_.data() + row / 2 * padded * 2 + row % 2 * 4;
-  for (int64_t k = 0; k < padded; k += 4, to += 8) {
-    for (int64_t i = 0; i < 4; ++i) to[i] = k + i < width_ ? BFloat16::From(values[k + i]).bits : 0;
-  }
+  StoreByFours(values, width_, tiles_.data() + row / 2 * padded * 2 + row % 2 * 4, 8);
 }
 
 PackedWeights::PackedWeights(GemmFormat format, int64_t outputs, int64_t width)
@@ -154,28 +175,33 @@ int64_t PackedWeights::padded_outputs() const {
   return RoundUp(outputs_, UsesTiles(format_) ? kTile : kPanel);
 }
 
-int64_t PackedWeights::Index(int64_t output, int64_t column) const {
-  if (UsesTiles(format_)) {
-    return (output / kTile * RoundUp(width_, 4) + column / 4 * 4) * kTile + output % kTile * 4 + column % 4;
-  }
-  return (output / kPanel * width_ + column) * kPanel + output % kPanel;
+int64_t PackedWeights::FirstIndex(int64_t output) const {
+  if (UsesTiles(format_)) return output / kTile * kTile * RoundUp(width_, 4) + output % kTile * 4;
+  return output / kPanel * kPanel * width_ + output % kPanel;
 }
 
 void PackedWeights::SetRow(int64_t output, float* values) {
   if (format_ == GemmFormat::kFp8) scales_[output] = QuantizeRow(values, width_);
+  if (UsesTiles(format_)) {
+    StoreByFours(values, width_, narrow_.get() + FirstIndex(output), 4 * kTile);
+    return;
+  }
+  const int64_t first = FirstIndex(output);
   for (int64_t i = 0; i < width_; ++i) {
     if (format_ == GemmFormat::kFloat) {
-      wide_[Index(output, i)] = values[i];
+      wide_[first + i * kPanel] = values[i];
     } else {
-      narrow_[Index(output, i)] = BFloat16::From(values[i]).bits;
+      narrow_[first + i * kPanel] = BFloat16::From(values[i]).bits;
     }
   }
 }
 
 void PackedWeights::GetRow(int64_t output, float* values) const {
+  const bool tiles = UsesTiles(format_);
   const float scale = format_ == GemmFormat::kFp8 ? scales_[output] : 1.0f;
+  const int64_t first = FirstIndex(output);
   for (int64_t i = 0; i < width_; ++i) {
-    const int64_t index = Index(output, i);
+    const int64_t index = first + (tiles ? i / 4 * 4 * kTile + i % 4 : i * kPanel);
     const float value = format_ == GemmFormat::kFloat ? wide_[index] : BFloat16{narrow_[index]};
     values[i] = value * scale;
   }
@@ -185,12 +211,13 @@ void PackedGemm(const GemmRows& rows, const PackedWeights& weights, const float*
                 float* out, int64_t out_stride) {
   const int64_t columns = weights.padded_outputs(), work = rows.rows() * columns * weights.width() / 4;
   if (UsesTiles(weights.format())) {
+    const int64_t block = rows.rows() <= kOneBlock ? kOneBlock : kBlockRows;
     Bf16Product product{rows.tiles(),  weights.tiles(),  rows.rows(), RoundUp(weights.width(), 4) / 4,
                         rows.scales(), weights.scales(), bias,        round_to_bf16,
                         out,           out_stride};
 #pragma omp parallel firstprivate(product) if (WorthThreads(work))
-    for (int64_t begin = 0; begin < rows.rows(); begin += kBlockRows) {
-      product.m = std::min(kBlockRows, rows.rows() - begin);
+    for (int64_t begin = 0; begin < rows.rows(); begin += block) {
+      product.m = std::min(block, rows.rows() - begin);
       product.a = rows.tiles() + begin * product.k4 * 4;
       product.row_scales = rows.scales() == nullptr ? nullptr : rows.scales() + begin;
       product.out = out + begin * out_stride;

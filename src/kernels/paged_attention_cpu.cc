@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
-#include "kernels/float_lanes.h"
 #include "kernels/paged_attention.h"
 #include "kernels/parallel_work.h"
+#include "kernels/rounded_lanes.h"
 #include "kernels/simd.h"
 
 namespace augur {
@@ -16,17 +17,25 @@ constexpr int kVectors = kPageTokens / kFloats;  // of a page's tokens, and of a
 constexpr int kMostHeads = 4;                    // worked on at once
 
 inline void LoadSixteen(const float* from, Floats to[kVectors]) {
-  for (int v = 0; v < kVectors; ++v) {
-    for (int j = 0; j < kFloats; ++j) to[v][j] = from[v * kFloats + j];
-  }
+  std::memcpy(to, from, kVectors * sizeof(Floats));
 }
 
 inline void LoadSixteen(const BFloat16* from, Floats to[kVectors]) {
-  for (int v = 0; v < kVectors; ++v) {
-    Ints wide;
-    for (int j = 0; j < kFloats; ++j) wide[j] = static_cast<int32_t>(from[v * kFloats + j].bits) << 16;
-    to[v] = (Floats)wide;
+#if defined(__ARM_NEON)
+  for (int v = 0; v < kVectors; v += 2) {
+    const uint16x8_t eight = vld1q_u16(reinterpret_cast<const uint16_t*>(from) + v * kFloats);
+    to[v] = (Floats)vshll_n_u16(vget_low_u16(eight), 16);
+    to[v + 1] = (Floats)vshll_high_n_u16(eight, 16);
   }
+#else
+  for (int v = 0; v < kVectors; ++v) {
+    for (int j = 0; j < kFloats; ++j) to[v][j] = from[v * kFloats + j];
+  }
+#endif
+}
+
+inline void StoreSixteen(const Floats from[kVectors], float* to) {
+  std::memcpy(to, from, kVectors * sizeof(Floats));
 }
 
 // One thread's work on up to kMostHeads heads of one token.
@@ -36,39 +45,38 @@ struct Scratch {
   std::vector<float> out;     // [heads][padded head_dim]
 };
 
-// Scores of one page: q is [kHeads][head_dim], scaled already.
+// Scores of one page: q is [kHeads][head_dim], scaled already. Meanwhile what comes next is fetched.
 template <int kHeads, typename T>
-inline void ScorePage(const T* keys, const float* q, int head_dim, float* scores, int64_t stride) {
+inline void ScorePage(const T* keys, const T* next, const float* q, int head_dim, float* scores,
+                      int64_t stride) {
   Floats sum[kHeads][kVectors] = {};
   for (int d = 0; d < head_dim; ++d) {
+    __builtin_prefetch(next + d * kPageTokens);
     Floats key[kVectors];
     LoadSixteen(keys + d * kPageTokens, key);
     for (int h = 0; h < kHeads; ++h) {
       for (int v = 0; v < kVectors; ++v) sum[h][v] += q[h * head_dim + d] * key[v];
     }
   }
-  for (int h = 0; h < kHeads; ++h) {
-    for (int v = 0; v < kVectors; ++v) StoreLanes(sum[h][v], scores + h * stride + v * kFloats, kFloats);
-  }
+  for (int h = 0; h < kHeads; ++h) StoreSixteen(sum[h], scores + h * stride);
 }
 
 // Adds a page's values, weighted, to out [kHeads][padded].
 template <int kHeads, typename T>
-inline void AddPage(const T* values, int count, const float* weights, int64_t stride, int padded,
-                    float* out) {
+inline void AddPage(const T* values, const T* next, int count, const float* weights, int64_t stride,
+                    int padded, float* out) {
   for (int d = 0; d < padded; d += kPageTokens) {
     Floats sum[kHeads][kVectors];
     for (int h = 0; h < kHeads; ++h) LoadSixteen(out + h * padded + d, sum[h]);
     for (int j = 0; j < count; ++j) {
+      __builtin_prefetch(next + j * padded + d);
       Floats value[kVectors];
       LoadSixteen(values + j * padded + d, value);
       for (int h = 0; h < kHeads; ++h) {
         for (int v = 0; v < kVectors; ++v) sum[h][v] += weights[h * stride + j] * value[v];
       }
     }
-    for (int h = 0; h < kHeads; ++h) {
-      for (int v = 0; v < kVectors; ++v) StoreLanes(sum[h][v], out + h * padded + d + v * kFloats, kFloats);
-    }
+    for (int h = 0; h < kHeads; ++h) StoreSixteen(sum[h], out + h * padded + d);
   }
 }
 
@@ -77,16 +85,16 @@ inline float SoftmaxRow(float* scores, int64_t length, int64_t padded) {
   std::fill(scores + length, scores + padded, -kInfinity);
   Floats most = Floats{} - kInfinity;
   for (int64_t i = 0; i < padded; i += kFloats) {
-    const Floats x = LoadLanes(scores + i, kFloats);
+    const Floats x = LoadFloats(scores + i);
     most = x > most ? x : most;
   }
   const float largest = std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
   Floats sum{};
   for (int64_t i = 0; i < padded; i += kFloats) {
-    const Floats x = LoadLanes(scores + i, kFloats) - largest;
+    const Floats x = LoadFloats(scores + i) - largest;
     const Floats weight = x < -87.0f ? Floats{} : VectorExp(x);
     sum += weight;
-    StoreLanes(weight, scores + i, kFloats);
+    StoreFloats(weight, scores + i);
   }
   return SumOf(sum);
 }
@@ -100,17 +108,19 @@ void AttendHeads(const PagedShape& shape, const KvPages<T>& kv, const PagedToken
   if (static_cast<int64_t>(x->scores.size()) < kHeads * stride) x->scores.resize(kMostHeads * stride);
   const int64_t key_part = static_cast<int64_t>(kv_head) * shape.head_dim * kPageTokens;
   const int64_t value_part = static_cast<int64_t>(kv_head) * padded * kPageTokens;
+  auto keys = [&](int64_t p) { return kv.keys + token.pages[p] * shape.key_elements() + key_part; };
+  auto values = [&](int64_t p) { return kv.values + token.pages[p] * shape.value_elements() + value_part; };
   for (int64_t p = 0; p < pages; ++p) {
-    ScorePage<kHeads>(kv.keys + token.pages[p] * shape.key_elements() + key_part, q, shape.head_dim,
-                      x->scores.data() + p * kPageTokens, stride);
+    const T* next = p + 1 < pages ? keys(p + 1) : values(0);
+    ScorePage<kHeads>(keys(p), next, q, shape.head_dim, x->scores.data() + p * kPageTokens, stride);
   }
   float sums[kHeads];
   for (int h = 0; h < kHeads; ++h) sums[h] = SoftmaxRow(x->scores.data() + h * stride, length, stride);
   std::fill_n(x->out.data(), kHeads * padded, 0.0f);
   for (int64_t p = 0; p < pages; ++p) {
     const int count = static_cast<int>(std::min<int64_t>(kPageTokens, length - p * kPageTokens));
-    AddPage<kHeads>(kv.values + token.pages[p] * shape.value_elements() + value_part, count,
-                    x->scores.data() + p * kPageTokens, stride, padded, x->out.data());
+    AddPage<kHeads>(values(p), values(std::min(p + 1, pages - 1)), count, x->scores.data() + p * kPageTokens,
+                    stride, padded, x->out.data());
   }
   for (int h = 0; h < kHeads; ++h) {
     const float scale = 1.0f / sums[h];

@@ -3,8 +3,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/float_lanes.h"
 #include "kernels/parallel_work.h"
+#include "kernels/rounded_lanes.h"
 #include "kernels/sample_support.h"
 #include "kernels/simd.h"
 
@@ -15,7 +15,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kBlock = 1024;  // columns whose scaled logits stay in the first-level cache
 
 struct Candidate {
-  float value;  // scaled logit
+  float value;  // logit
   int32_t id;
 };
 
@@ -24,39 +24,31 @@ bool MoreLikely(const Candidate& a, const Candidate& b) {
   return a.value != b.value ? a.value > b.value : a.id < b.id;
 }
 
-// What one sweep over a row leaves.
+// What one sweep over a row leaves. The temperature divides differences of logits, never logits themselves,
+// which may be large.
 struct RowSummary {
   bool finite = false;
-  float most = -kInfinity;           // largest scaled logit
-  double total = 0;                  // sum of exp(scaled logit - most)
+  float most = -kInfinity;  // largest logit
+  double inverse_temperature = 1;
+  double total = 0;                  // sum of exp((logit - most) / temperature)
   std::vector<double> block_totals;  // its parts by block
   std::vector<Candidate> best;       // the K most likely
 
-  double LogSumExp() const { return most + std::log(total); }
+  double Weight(float logit) const { return std::exp((double{logit} - most) * inverse_temperature); }
+  double LogProb(float logit) const { return (double{logit} - most) * inverse_temperature - std::log(total); }
 };
 
-float ScaleOf(const SampleSettings& settings) {
-  return settings.temperature > 0 ? 1.0f / settings.temperature : 1.0f;
-}
-
-// Scales a block of at most kBlock logits, padding with -infinity to whole vectors; returns the largest and
+// Widens a block of at most kBlock logits, padding with -infinity to whole vectors; returns the largest and
 // whether there is a NaN.
 template <typename T>
-AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float scale, float* to, bool* nan) {
-  for (int i = count / kFloats * kFloats; i < (count + kFloats - 1) / kFloats * kFloats; ++i) {
-    to[i] = i < count ? static_cast<float>(from[i]) * scale : -kInfinity;
-  }
+AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float* to, bool* nan) {
+  for (int i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+  const int whole = (count + kFloats - 1) / kFloats * kFloats;
+  std::fill(to + count, to + whole, -kInfinity);
   Floats most = Floats{} - kInfinity;
   Ints odd{};
-  const int whole = (count + kFloats - 1) / kFloats * kFloats;
   for (int i = 0; i < whole; i += kFloats) {
-    Floats x;
-    if (i + kFloats <= count) {
-      for (int j = 0; j < kFloats; ++j) x[j] = static_cast<float>(from[i + j]) * scale;
-      for (int j = 0; j < kFloats; ++j) to[i + j] = x[j];
-    } else {
-      for (int j = 0; j < kFloats; ++j) x[j] = to[i + j];
-    }
+    const Floats x = LoadFloats(to + i);
     most = x > most ? x : most;
     odd |= x != x;
   }
@@ -64,19 +56,19 @@ AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float scale, float* t
   return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
 }
 
-// exp(x - most), exactly 0 for -infinity and what is negligible.
-inline Floats Weight(const float* x, float most) {
-  const Floats shifted = Floats{x[0], x[1], x[2], x[3]} - most;
+// exp((x - most) * scale), exactly 0 for -infinity and what is negligible.
+inline Floats Weight(const float* x, float most, float scale) {
+  const Floats shifted = (LoadFloats(x) - most) * scale;
   return shifted >= -87.0f ? BoundedExp(shifted) : Floats{};
 }
 
-AUGUR_CPU_CLONES float SumBlock(const float* block, int count, float most) {
+AUGUR_CPU_CLONES float SumBlock(const float* block, int count, float most, float scale) {
   Floats sums[4] = {};
   int i = 0;
   for (; i + 4 * kFloats <= count; i += 4 * kFloats) {
-    for (int j = 0; j < 4; ++j) sums[j] += Weight(block + i + j * kFloats, most);
+    for (int j = 0; j < 4; ++j) sums[j] += Weight(block + i + j * kFloats, most, scale);
   }
-  for (; i < count; i += kFloats) sums[0] += Weight(block + i, most);
+  for (; i < count; i += kFloats) sums[0] += Weight(block + i, most, scale);
   return SumOf((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
@@ -104,10 +96,11 @@ void CollectBest(const float* block, int count, float block_most, int32_t first_
 // One sweep: each block is read once and worked on in cache.
 template <typename T>
 RowSummary Summarize(const T* row, const SampleSettings& settings) {
-  const float scale = ScaleOf(settings);
   const int64_t blocks = (settings.vocab + kBlock - 1) / kBlock;
   const size_t keep = std::max<size_t>(settings.support, 1);
   RowSummary summary;
+  if (settings.temperature > 0) summary.inverse_temperature = 1.0 / settings.temperature;
+  const auto scale = static_cast<float>(summary.inverse_temperature);
   summary.best.reserve(keep);
   std::vector<float> peaks(blocks);
   summary.block_totals.resize(blocks);
@@ -116,19 +109,19 @@ RowSummary Summarize(const T* row, const SampleSettings& settings) {
   for (int64_t b = 0; b < blocks; ++b) {
     const int count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - b * kBlock));
     bool nan = false;
-    const float most = LoadBlock(row + b * kBlock, count, scale, block, &nan);
+    const float most = LoadBlock(row + b * kBlock, count, block, &nan);
     any_nan |= nan;
     peaks[b] = most;
     summary.most = std::max(summary.most, most);
     if (most == -kInfinity) continue;
-    summary.block_totals[b] = SumBlock(block, (count + kFloats - 1) / kFloats * kFloats, most);
+    summary.block_totals[b] = SumBlock(block, (count + kFloats - 1) / kFloats * kFloats, most, scale);
     CollectBest(block, count, most, static_cast<int32_t>(b * kBlock), keep, &summary.best);
   }
   summary.finite = !any_nan && std::isfinite(summary.most);
   if (!summary.finite) return summary;
   for (int64_t b = 0; b < blocks; ++b) {
     if (peaks[b] == -kInfinity) continue;
-    summary.block_totals[b] *= std::exp(static_cast<double>(peaks[b]) - summary.most);
+    summary.block_totals[b] *= summary.Weight(peaks[b]);
     summary.total += summary.block_totals[b];
   }
   return summary;
@@ -137,7 +130,7 @@ RowSummary Summarize(const T* row, const SampleSettings& settings) {
 template <typename T>
 Candidate DrawFromAll(const T* row, const SampleSettings& settings, const RowSummary& summary,
                       double uniform) {
-  const float scale = ScaleOf(settings);
+  const auto scale = static_cast<float>(summary.inverse_temperature);
   double target = uniform * summary.total;
   const int64_t blocks = static_cast<int64_t>(summary.block_totals.size());
   int64_t b = 0, last = 0;
@@ -151,10 +144,11 @@ Candidate DrawFromAll(const T* row, const SampleSettings& settings, const RowSum
   Candidate drawn{-kInfinity, -1};
   double cumulative = 0;
   for (int64_t i = b * kBlock; i < end; ++i) {
-    const float z = static_cast<float>(row[i]) * scale, shifted = z - summary.most;
+    const auto logit = static_cast<float>(row[i]);
+    const float shifted = (logit - summary.most) * scale;
     if (!(shifted >= -87.0f)) continue;
     cumulative += VectorExp(shifted);
-    drawn = {z, static_cast<int32_t>(i)};
+    drawn = {logit, static_cast<int32_t>(i)};
     if (cumulative > target) break;
   }
   return drawn.id < 0 ? summary.best[0] : drawn;
@@ -163,14 +157,12 @@ Candidate DrawFromAll(const T* row, const SampleSettings& settings, const RowSum
 // The most likely tokens that the truncations leave, in falling order.
 template <typename T>
 std::vector<Candidate> Truncated(const T* row, const SampleSettings& settings, const RowSummary& summary) {
-  const float scale = ScaleOf(settings);
   const auto less = [](const Candidate& a, const Candidate& b) { return MoreLikely(b, a); };
-  const float floor =
-      settings.min_p > 0 ? summary.most + std::log(settings.min_p) - 1e-6f * std::fabs(summary.most) : 0.0f;
+  const double floor = settings.min_p * (1 - 1e-6);  // times as likely as the first, with room for rounding
   std::vector<Candidate> heap;
   for (int64_t i = 0; i < settings.vocab; ++i) {
-    const float z = static_cast<float>(row[i]) * scale;
-    if (z > -kInfinity) heap.push_back({z, static_cast<int32_t>(i)});
+    const auto logit = static_cast<float>(row[i]);
+    if (logit > -kInfinity) heap.push_back({logit, static_cast<int32_t>(i)});
   }
   std::make_heap(heap.begin(), heap.end(), less);
   const size_t limit = settings.top_k > 0 ? std::min<size_t>(settings.top_k, heap.size()) : heap.size();
@@ -180,30 +172,30 @@ std::vector<Candidate> Truncated(const T* row, const SampleSettings& settings, c
     // Without top_k the mass that top_p is a share of is known beforehand, and few are taken off the heap.
     if (settings.top_k == 0 && !kept.empty()) {
       if (settings.top_p < 1 && mass >= settings.top_p * summary.total) break;
-      if (settings.min_p > 0 && heap.front().value < floor) break;
+      if (settings.min_p > 0 && summary.Weight(heap.front().value) < floor) break;
     }
     std::pop_heap(heap.begin(), heap.end(), less);
     kept.push_back(heap.back());
     heap.pop_back();
-    mass += std::exp(static_cast<double>(kept.back().value) - summary.most);
+    mass += summary.Weight(kept.back().value);
   }
   double cumulative = 0;
   size_t count = 0;
   while (count < kept.size()) {
     if (count > 0 && settings.top_p < 1 && settings.top_k > 0 && cumulative >= settings.top_p * mass) break;
-    if (count > 0 && settings.min_p > 0 && kept[count].value < floor) break;
-    cumulative += std::exp(static_cast<double>(kept[count++].value) - summary.most);
+    if (count > 0 && settings.min_p > 0 && summary.Weight(kept[count].value) < floor) break;
+    cumulative += summary.Weight(kept[count++].value);
   }
   kept.resize(count);
   return kept;
 }
 
-Candidate DrawFrom(const std::vector<Candidate>& candidates, float most, double uniform) {
+Candidate DrawFrom(const std::vector<Candidate>& candidates, const RowSummary& summary, double uniform) {
   double total = 0;
-  for (const Candidate& c : candidates) total += std::exp(static_cast<double>(c.value) - most);
+  for (const Candidate& c : candidates) total += summary.Weight(c.value);
   double cumulative = 0;
   for (const Candidate& c : candidates) {
-    cumulative += std::exp(static_cast<double>(c.value) - most);
+    cumulative += summary.Weight(c.value);
     if (cumulative > uniform * total) return c;
   }
   return candidates.back();
@@ -211,12 +203,11 @@ Candidate DrawFrom(const std::vector<Candidate>& candidates, float most, double 
 
 void WriteSupport(const RowSummary& summary, Candidate drawn, const SampleSettings& settings, int32_t* ids,
                   float* logprobs) {
-  const double lse = summary.LogSumExp();
   const int64_t columns = settings.columns();
   int64_t column = 0;
   auto add = [&](Candidate c) {
     ids[column] = c.id;
-    logprobs[column++] = static_cast<float>(c.value - lse);
+    logprobs[column++] = static_cast<float>(summary.LogProb(c.value));
   };
   add(drawn);
   for (const Candidate& c : summary.best) {
@@ -254,11 +245,11 @@ void SampleRow(const T* row, const SampleDraw* draws, int64_t begin, int64_t end
     if (!greedy) {
       const double uniform = UniformOf(draws[d]);
       drawn = candidates.empty() ? DrawFromAll(row, settings, summary, uniform)
-                                 : DrawFrom(candidates, summary.most, uniform);
+                                 : DrawFrom(candidates, summary, uniform);
     }
     out.finite[d] = 1;
     out.tokens[d] = drawn.id;
-    out.logprobs[d] = static_cast<float>(drawn.value - summary.LogSumExp());
+    out.logprobs[d] = static_cast<float>(summary.LogProb(drawn.value));
     const int64_t columns = settings.columns();
     if (columns > 0) {
       WriteSupport(summary, drawn, settings, out.support_ids + d * columns,

@@ -4,6 +4,7 @@
 
 #include "kernels/decode_rows.h"
 #include "kernels/parallel_work.h"
+#include "kernels/rounded_lanes.h"
 #include "rollout/cpu_moe.h"
 
 namespace augur {
@@ -64,7 +65,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
 #pragma omp parallel for schedule(static) if (WorthThreads(count * q_width * 4))
   for (int64_t r = 0; r < count; ++r) {
     float* row = attended_.data() + r * q_width;
-    for (int64_t i = 0; i < q_width; ++i) row[i] = static_cast<float>(FromFloat<T>(row[i]));
+    for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
     operand_.SetRow(r, row);
   }
 }
@@ -78,8 +79,7 @@ void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
 #pragma omp parallel for schedule(static) if (WorthThreads(rows * stride * 4))
   for (int64_t r = 0; r < rows; ++r) {
     float* row = wide_.data() + r * stride;
-    SwigluRowCpu(width, row, row);
-    for (int64_t i = 0; i < width; ++i) row[i] = static_cast<float>(FromFloat<T>(row[i]));
+    SwigluRowCpu<T>(width, row, row);
     operand_.SetRow(r, row);
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/decode_rows.h"
+#include "kernels/rounded_lanes.h"
 
 namespace augur {
 namespace {
@@ -14,11 +15,6 @@ struct Visit {
   int64_t row;
   float weight;
 };
-
-template <typename T>
-float Rounded(float x) {
-  return static_cast<float>(FromFloat<T>(x));
-}
 
 // The experts of one token with their weights, likeliest first; ties fall to the lower index.
 template <typename T>
@@ -69,8 +65,7 @@ void RunExperts(const MoeConfig& config, const CpuLayer& layer, int64_t rows, in
     PackedGemm(operand, expert.gate_up.weight, nullptr, round, wide.data(), stride);
     operand.Resize(count, config.intermediate_size);
     for (int64_t i = 0; i < count; ++i) {
-      SwigluRowCpu(config.intermediate_size, wide.data() + i * stride, values.data());
-      for (int64_t j = 0; j < config.intermediate_size; ++j) values[j] = Rounded<T>(values[j]);
+      SwigluRowCpu<T>(config.intermediate_size, wide.data() + i * stride, values.data());
       operand.SetRow(i, values.data());
     }
     stride = expert.down.weight.padded_outputs();

@@ -95,6 +95,26 @@ def test_refused_arguments_name_themselves(tmp_path, arguments, message):
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("no_repeat_ngram_size", 3), ("suppress_tokens", [5]), ("typical_p", 0.9), ("min_new_tokens", 2)],
+)
+def test_a_models_own_defaults_that_bend_the_distribution_are_refused(tmp_path, name, value):
+    model = make_qwen3()
+    setattr(model.generation_config, name, value)
+    with pytest.raises(
+        ValueError, match=rf"^model.generation_config.{name}: is .*; set model.generation_config.{name}"
+    ):
+        make_trainer(tmp_path, model=model)
+
+
+def test_several_gpus_in_one_process_are_refused(tmp_path):
+    config = make_config(tmp_path)
+    config._n_gpu = 2
+    with pytest.raises(ValueError, match="^2 GPUs in one process: .*accelerate launch or torchrun"):
+        AugurGRPOTrainer(make_qwen3(), count_digits, config)
+
+
 @pytest.mark.parametrize("args", [None, "config"])
 def test_a_plain_config_is_refused(tmp_path, args):
     args = args and GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])

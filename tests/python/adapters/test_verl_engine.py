@@ -1,7 +1,6 @@
 """verl's training worker with Augur's engine and loss, against plain torch."""
 
 import functools
-import socket
 
 import pytest
 import torch
@@ -27,10 +26,8 @@ from verl_cpu import (
 
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        one_process(s.getsockname()[1])
-    yield save_model(tmp_path_factory.mktemp("model"))
+    one_process(0)
+    return save_model(tmp_path_factory.mktemp("model"))
 
 
 def metrics_of(output):

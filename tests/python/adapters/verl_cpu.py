@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 from functools import partial
 from types import SimpleNamespace
 
@@ -198,6 +199,31 @@ def make_batch(model, rows=4, seed=0, temperature=1.0, drift=0.0, equal=False, k
     )
 
 
+def random_batch(rows: int, tokens: int, vocab: int, k=20) -> TensorDict:
+    """Responses of `tokens` random tokens to prompts as long, with any support: for timing alone."""
+    g = torch.Generator().manual_seed(0)
+    width = 2 * tokens
+    ids = torch.randint(vocab, (rows, width), generator=g)
+    support_ids = torch.randint(vocab, (rows, width, k + 1), generator=g, dtype=torch.int32)
+    logprobs = torch.full((rows, width, k + 1), -4.0)
+    mask = torch.ones(rows, tokens, dtype=torch.int64)
+    return TensorDict(
+        {
+            "prompts": ids[:, :tokens].clone(),
+            "responses": ids[:, tokens:].clone(),
+            "input_ids": ids,
+            "attention_mask": torch.ones(rows, width, dtype=torch.int64),
+            "position_ids": torch.arange(width).expand(rows, width).clone(),
+            "response_mask": mask,
+            "advantages": torch.randn(rows, 1, generator=g).expand(rows, tokens).clone(),
+            "old_log_probs": torch.full((rows, tokens), -4.0),
+            "teacher_ids": support_ids,
+            "teacher_logprobs": logprobs,
+        },
+        batch_size=rows,
+    )
+
+
 def as_verl(batch: TensorDict, temperature=1.0, **flags) -> TensorDict:
     """The batch as verl's trainer sends it to the actor."""
     data = left_right_2_no_padding(batch.clone())
@@ -243,4 +269,9 @@ def as_verl_v1(batch: TensorDict, **flags) -> TensorDict:
 
 
 def one_process(port: int) -> None:
+    """A group of one; port 0 takes a free one."""
+    if port == 0:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
     os.environ |= dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
