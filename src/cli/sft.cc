@@ -36,7 +36,7 @@ void AddSftCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sft", "Supervised fine-tuning: prompts in, answers out");
   const auto options = std::make_shared<Options>();
   command->add_option("CONFIG", options->config, "A YAML file")->required();
-  command->add_option("key=value", options->overrides, "Settings in place of the file's");
+  command->add_option("CHANGES", options->overrides, "key=value pairs that change it");
   command->callback([options] { Sft(*options); });
 }
 

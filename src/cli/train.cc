@@ -46,7 +46,8 @@ void AddTrainCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Reinforcement learning of a model on verifiable tasks");
   const auto options = std::make_shared<Options>();
   command->add_option("CONFIG", options->config, "A YAML file, e.g. recipes/quickstart.yaml")->required();
-  command->add_option("KEY=VALUE", options->overrides, "Changes, e.g. train.steps=20 mask=clip");
+  command->add_option("CHANGES", options->overrides,
+                      "key=value pairs that change it, e.g. train.steps=20 mask=clip");
   command->add_flag("--print-config", options->print_config,
                     "Print the configuration with every default filled in, and end");
   command->add_option(
