@@ -44,13 +44,17 @@ class AugurGRPOTrainer(GRPOTrainer):
     """GRPOTrainer that decides token by token, by `args.mask_rule`, whether an update may pass."""
 
     def __init__(self, *args, **kwargs) -> None:
-        given = inspect.signature(GRPOTrainer.__init__).bind(self, *args, **kwargs).arguments
-        self._refuse_arguments(given)
+        call = inspect.signature(GRPOTrainer.__init__).bind(self, *args, **kwargs)
+        if call.arguments.get("args") is None:
+            model = call.arguments["model"]
+            name = model if isinstance(model, str) else trl_utils.get_config_model_id(model.config)
+            call.arguments["args"] = AugurGRPOConfig(f"{name.split('/')[-1]}-GRPO")  # as TRL names it
+        self._refuse_arguments(call.arguments)
         self._batch: _Batch | None = None
         self._responses: list[Support] = []
         self._skip_old_logprobs = False
         self._mask_sums: dict[str, torch.Tensor] = {}
-        super().__init__(*args, **kwargs)
+        super().__init__(*call.args[1:], **call.kwargs)
         self.rule = MaskRule.preset(self.args.mask_rule)
         self.off_policy_mask_threshold = 0.0  # TRL then calls get_off_policy_mask
         causal_lm = self.accelerator.unwrap_model(self.model)

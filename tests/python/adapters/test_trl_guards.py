@@ -115,11 +115,24 @@ def test_several_gpus_in_one_process_are_refused(tmp_path):
         AugurGRPOTrainer(make_qwen3(), count_digits, config)
 
 
-@pytest.mark.parametrize("args", [None, "config"])
-def test_a_plain_config_is_refused(tmp_path, args):
-    args = args and GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])
-    with pytest.raises(ValueError, match="^args: is a (NoneType|GRPOConfig); pass an AugurGRPOConfig"):
+def test_a_plain_config_is_refused(tmp_path):
+    args = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])
+    with pytest.raises(ValueError, match="^args: is a GRPOConfig; pass an AugurGRPOConfig"):
         AugurGRPOTrainer(make_qwen3(), count_digits, args)
+
+
+def test_without_a_config_the_defaults_are_taken(tmp_path, monkeypatch):
+    class OnCPU(AugurGRPOConfig):  # TRL's own defaults want a GPU
+        def __init__(self, output_dir):
+            super().__init__(output_dir, use_cpu=True, bf16=False, report_to=[])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("augur.trl.AugurGRPOConfig", OnCPU)
+    model = make_qwen3()
+    model.config._name_or_path = "somebody/tiny"
+    trainer = AugurGRPOTrainer(model, count_digits, train_dataset=make_data(), processing_class=make_tokenizer())
+    assert isinstance(trainer.args, AugurGRPOConfig) and trainer.args.output_dir == "tiny-GRPO"
+    assert trainer.rule == MaskRule.preset("predictive-kl-aggregated")
 
 
 def test_a_batch_without_support_is_refused(tmp_path):
