@@ -40,17 +40,15 @@ class CudaBackend : public Backend {
   }
 
   void ReservePages(int64_t pages) override {
-    const at::Tensor before = pages_.memory;
-    if (before.defined() && before.size(2) == pages) return;
+    if (pages_.memory.defined() && pages_.memory.size(2) == pages) return;
     decoder_.DropAhead();
-    const void* address = last_address_;
     pages_.memory = at::Tensor();
     if (pages == 0) return;
     const ModelConfig& config = weights_.model().config;
     pages_.memory = at::empty({config.layers, 2, pages, config.kv_heads, kCudaPageTokens, config.head_dim},
                               weights_.model().embedding.options().dtype(weights_.dtype()));
     // Graphs hold the address and, through the strides, the number of pages.
-    if (pages_.memory.data_ptr() != address || pages != last_pages_) decoder_.DropGraphs();
+    if (pages_.memory.data_ptr() != last_address_ || pages != last_pages_) decoder_.DropGraphs();
     last_address_ = pages_.memory.data_ptr();
     last_pages_ = pages;
   }

@@ -48,7 +48,7 @@ bool CudaDecoder::Key::operator<(const Key& other) const {
 }
 
 CudaDecoder::CudaDecoder(const CudaWeights& weights, const CudaForward& forward, const CudaPages& pages)
-    : weights_(weights), forward_(forward), pages_(pages), pool_(at::cuda::graph_pool_handle()) {}
+    : weights_(weights), forward_(forward), pages_(pages), capture_stream_(c10::cuda::getStreamFromPool()) {}
 
 void CudaDecoder::DropGraphs() {
   DropAhead();
@@ -224,12 +224,11 @@ CudaDecoder::Captured& CudaDecoder::Prepare(const Key& key) {
   inputs_.narrow(0, PositionsAt(), most_rows_).fill_(-1);
   c10::cuda::getCurrentCUDAStream().synchronize();
   {
-    const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
-    const c10::cuda::CUDAStreamGuard guard(stream);
+    const c10::cuda::CUDAStreamGuard guard(capture_stream_);
     Compute(key, captured);
-    stream.synchronize();
+    capture_stream_.synchronize();
     captured.graph = std::make_unique<at::cuda::CUDAGraph>();
-    captured.graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    captured.graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     Compute(key, captured);
     captured.graph->capture_end();
   }

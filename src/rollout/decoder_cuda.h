@@ -4,6 +4,7 @@
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <map>
 #include <memory>
@@ -92,7 +93,7 @@ class CudaDecoder {
   at::Tensor results_;  // bytes, as SampleBuffer lays them out
   Slot slots_[2];
   int next_slot_ = 0;
-  c10::MempoolId_t pool_;
+  c10::cuda::CUDAStream capture_stream_;  // one for all graphs, which then share the libraries' scratch
   std::map<Key, Captured> graphs_;
   std::unique_ptr<Step> ahead_;
 };
