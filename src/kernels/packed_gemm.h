@@ -42,7 +42,7 @@ class GemmRows {
  private:
   GemmFormat format_;
   int64_t rows_ = 0, width_ = 0;
-  std::vector<uint16_t> tiles_;  // BFMMLA: [rows / 2][width / 4][2][4]
+  std::vector<uint16_t> tiles_;  // BFMMLA: [rows / 12][width / 4][12][4]
   std::vector<float> values_;    // otherwise: [rows, width]
   std::vector<float> scales_;    // fp8: [rows]
 };

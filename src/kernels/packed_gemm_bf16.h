@@ -5,8 +5,11 @@
 
 namespace augur {
 
+// Rows of activations that lie interleaved, so that one stream of memory holds what a step multiplies.
+inline constexpr int64_t kGroupRows = 12;
+
 struct Bf16Product {
-  const uint16_t* a;           // [m / 2][k4][2][4]
+  const uint16_t* a;           // [m / kGroupRows][k4][kGroupRows][4], whole groups
   const uint16_t* b;           // [tiles][k4][8][4]
   int64_t m, k4;               // k4: a quarter of the padded width
   const float* row_scales;     // [m] or null

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kTile = 8;  // columns of a BFMMLA tile
 // Activations worked on together stay in the first-level cache; a few more than a block are not worth two.
-constexpr int64_t kBlockRows = 24, kOneBlock = 40;
+constexpr int64_t kBlockRows = 2 * kGroupRows, kOneBlock = 3 * kGroupRows;
 constexpr int64_t kPanel = 16;  // columns of a multiply-add panel
 
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -136,7 +136,7 @@ void GemmRows::Resize(int64_t rows, int64_t width) {
   rows_ = rows;
   width_ = width;
   if (UsesTiles(format_)) {
-    const size_t size = static_cast<size_t>(RoundUp(rows, 2) * RoundUp(width, 4));
+    const size_t size = static_cast<size_t>(RoundUp(rows, kGroupRows) * RoundUp(width, 4));
     if (tiles_.size() < size) tiles_.resize(size);
   } else if (values_.size() < static_cast<size_t>(rows * width)) {
     values_.resize(rows * width);
@@ -156,7 +156,8 @@ void GemmRows::SetRow(int64_t row, float* values) {
     return;
   }
   const int64_t padded = RoundUp(width_, 4);
-  StoreByFours(values, width_, tiles_.data() + row / 2 * padded * 2 + row % 2 * 4, 8);
+  StoreByFours(values, width_, tiles_.data() + row / kGroupRows * kGroupRows * padded + row % kGroupRows * 4,
+               kGroupRows * 4);
 }
 
 PackedWeights::PackedWeights(GemmFormat format, int64_t outputs, int64_t width)
