@@ -1,20 +1,24 @@
-#include "rollout/full_forward_backend.h"
+// The plain backend: every step runs the whole sequences through the training forward. The reference that the
+// others are compared with; its pages hold token ids.
+#pragma once
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linear.h>
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "model/forward.h"
+#include "rollout/backend.h"
 
 namespace augur {
-namespace {
-
-constexpr int64_t kPageTokens = 16;
 
 class FullForwardBackend : public Backend {
  public:
+  static constexpr int64_t kTokens = 16;  // of a page
+
   FullForwardBackend(const Model& model, const EngineOptions& options)
       : model_(AllocateModel(model.config,
                              options.precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16,
@@ -22,14 +26,14 @@ class FullForwardBackend : public Backend {
     UpdateWeights(model);
   }
 
-  int64_t page_tokens() const override { return kPageTokens; }
-  int64_t page_bytes() const override { return kPageTokens * static_cast<int64_t>(sizeof(int32_t)); }
+  int64_t page_tokens() const override { return kTokens; }
+  int64_t page_bytes() const override { return kTokens * static_cast<int64_t>(sizeof(int32_t)); }
   int64_t FreeBytes() const override { return int64_t{1} << 24; }
 
-  void ReservePages(int64_t pages) override { pages_.resize(pages * kPageTokens); }
+  void ReservePages(int64_t pages) override { pages_.resize(pages * kTokens); }
   void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {
     for (const auto& [from, to] : copies) {
-      std::copy_n(pages_.begin() + from * kPageTokens, kPageTokens, pages_.begin() + to * kPageTokens);
+      std::copy_n(pages_.begin() + from * kTokens, kTokens, pages_.begin() + to * kTokens);
     }
   }
 
@@ -64,7 +68,7 @@ class FullForwardBackend : public Backend {
 
  private:
   int32_t* At(std::span<const int32_t> pages, int64_t position) {
-    return &pages_[pages[position / kPageTokens] * kPageTokens + position % kPageTokens];
+    return &pages_[pages[position / kTokens] * kTokens + position % kTokens];
   }
 
   void Run(const std::vector<std::vector<int32_t>>& sequences, std::span<const SampleDraw> draws,
@@ -83,9 +87,7 @@ class FullForwardBackend : public Backend {
   std::vector<int32_t> pages_;
 };
 
-}  // namespace
-
-std::unique_ptr<Backend> MakeFullForwardBackend(const Model& model, const EngineOptions& options) {
+inline std::unique_ptr<Backend> MakeFullForwardBackend(const Model& model, const EngineOptions& options) {
   return std::make_unique<FullForwardBackend>(model, options);
 }
 
