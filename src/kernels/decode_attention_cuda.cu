@@ -44,7 +44,7 @@ __device__ __forceinline__ float Exp2(float x) {
 // Keys and values are used once per step: they pass the first cache by.
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   uint4 x;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                : "l"(from));
   return x;

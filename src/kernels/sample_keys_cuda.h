@@ -8,12 +8,10 @@
 
 namespace augur {
 
-inline constexpr int kSampleThreads = 256;
-inline constexpr int kSamplePerThread = 32;
-inline constexpr int kSampleSlice = kSampleThreads * kSamplePerThread;  // tokens that one block sweeps
-inline constexpr int kMostKept = 64;  // of the most likely tokens, that the fast kernels find
-
-inline constexpr int kMostSlices = 64;
+inline constexpr int kSamplePart = 4096;  // tokens in a row that one warp sweeps
+inline constexpr int kSampleWarps = 4;    // parts that one block sweeps
+inline constexpr int kMostParts = 128;    // of a row
+inline constexpr int kMostKept = 64;      // of the most likely tokens, that the fast kernels find
 
 // A scaled logit and its token as one number: greater is more likely, ties fall to the lower id. 0 stands for
 // a token that cannot be drawn.
@@ -52,55 +50,59 @@ __device__ __forceinline__ float SampleFloor(float min_p, float most) {
   return min_p > 0 ? most + logf(min_p) - 1e-6f * fabsf(most) : -INFINITY;
 }
 
-// One block's part of a row: its largest scaled logit and the sum of exp(z - most). NaN in the logits makes
-// `most` NaN.
-struct SampleSlice {
+// One part of a row: its largest scaled logit and the sum of exp(z - most). NaN or infinity in the logits
+// makes `most` NaN.
+struct SamplePart {
   float most;
   float sum;
 };
 
 // Where the kernels of one call leave results for each other.
 struct SampleWorkspace {
-  int slices;          // of a row
-  int keep;            // most likely tokens kept, at most kMostKept
-  SampleSlice* parts;  // [draws, slices]
-  SampleKey* best;     // [draws, slices, keep], falling, 0 where there are fewer
-  SampleKey* drawn;    // [draws], where tokens are drawn under truncations
-  SampleKey* large;    // [draws, support], where the support is larger than kMostKept
+  int parts;         // of a row
+  int lists;         // of a row: one for kSampleWarps parts
+  int keep;          // most likely tokens kept, at most kMostKept
+  SamplePart* sums;  // [draws, parts]
+  SampleKey* best;   // [draws, lists, keep], falling, 0 where there are fewer
+  SampleKey* drawn;  // [draws], where tokens are drawn under truncations
+  SampleKey* large;  // [draws, support], where the support is larger than kMostKept
 };
 
-// A row as its slices make it up.
+// A row as its parts make it up.
 struct SampleRow {
-  float most;                   // NaN or an infinity where the row is not finite
-  double sum;                   // of exp(z - most)
-  double weights[kMostSlices];  // its parts by slice
+  float most;                  // NaN or an infinity where the row is not finite
+  double sum;                  // of exp(z - most)
+  double weights[kMostParts];  // its shares by part
 };
 
 // By the first warp of a block; the others wait for it behind a barrier.
-__device__ __forceinline__ void SummarizeRow(const SampleSlice* parts, int slices, SampleRow* row) {
-  static_assert(kMostSlices == 64);
+__device__ __forceinline__ void SummarizeRow(const SamplePart* parts, int count, SampleRow* row) {
+  constexpr int kPer = kMostParts / 32;
   if (threadIdx.x >= 32) return;
   const int lane = threadIdx.x;
-  SampleSlice mine[2];
+  SamplePart mine[kPer];
   float most = -INFINITY;
   bool nan = false;
-  for (int i = 0; i < 2; ++i) {
-    const int s = lane + 32 * i;
-    mine[i] = s < slices ? parts[s] : SampleSlice{-INFINITY, 0.0f};
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    mine[i] = lane + 32 * i < count ? parts[lane + 32 * i] : SamplePart{-INFINITY, 0.0f};
     nan |= mine[i].most != mine[i].most;
     most = fmaxf(most, mine[i].most);
   }
   most = WarpMax(most);
   if (__any_sync(0xffffffffu, nan)) most = NAN;
-  for (int i = 0; i < 2; ++i) {
-    const double share = exp(static_cast<double>(mine[i].most) - most);
-    row->weights[lane + 32 * i] = mine[i].sum > 0 ? mine[i].sum * share : 0.0;
+  double sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const double share = mine[i].sum > 0 ? mine[i].sum * exp(static_cast<double>(mine[i].most) - most) : 0.0;
+    row->weights[lane + 32 * i] = share;
+    sum += share;
   }
-  __syncwarp();
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
   if (lane != 0) return;
   row->most = most;
-  row->sum = 0;
-  for (int s = 0; s < slices; ++s) row->sum += row->weights[s];
+  row->sum = sum;
 }
 
 // Draws under truncations into workspace.drawn; needs the sweep's parts.

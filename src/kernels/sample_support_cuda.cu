@@ -9,7 +9,11 @@
 namespace augur {
 namespace {
 
-constexpr int kWarps = kSampleThreads / 32;
+constexpr int kSweepThreads = 32 * kSampleWarps;
+constexpr int kPerLane = kSamplePart / 32;  // tokens of a part that one lane takes
+constexpr int kFinishThreads = 256;
+constexpr int kFinishWarps = kFinishThreads / 32;
+constexpr int kNeighbours = kSamplePart / kFinishThreads;  // tokens that one thread takes to draw in a part
 constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ __forceinline__ float Exp2(float x) {
@@ -23,33 +27,63 @@ __host__ __device__ bool DrawsFromBest(const SampleSettings& settings) {
   return settings.top_k > 0 && settings.top_k <= kMostKept;
 }
 
-// This thread's elements of the slice, scaled: kVector neighbours at a time, the threads side by side, -inf
-// behind the vocabulary. Element j is token TokenAt(j).
+// One lane's share of a part: kVector neighbours at a time, the lanes side by side.
 template <typename E>
-struct Elements {
+struct LaneShare {
   static constexpr int kVector = 16 / sizeof(E);
-  float z[kSamplePerThread];
+  static constexpr int kVectors = kPerLane / kVector;
+  const E* row;
+  int vocab;
+  float scale;
+  int first;  // token of vector 0
+  bool aligned;
 
-  static __device__ int64_t TokenAt(int j) {
-    return static_cast<int64_t>(blockIdx.x) * kSampleSlice +
-           (j / kVector * kSampleThreads + static_cast<int>(threadIdx.x)) * kVector + j % kVector;
-  }
+  __device__ LaneShare(const E* row_, int64_t vocab_, float scale_, int part)
+      : row(row_),
+        vocab(static_cast<int>(vocab_)),
+        scale(scale_),
+        first(part * kSamplePart + static_cast<int>(threadIdx.x % 32) * kVector),
+        aligned(reinterpret_cast<uintptr_t>(row_) % 16 == 0) {}
 
-  __device__ void Load(const E* row, int64_t vocab, float scale) {
-    const bool aligned = reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  __device__ int TokenAt(int vector) const { return first + vector * 32 * kVector; }
+
+  // The vector's scaled logits, -inf behind the vocabulary.
+  __device__ __forceinline__ void Load(int vector, float z[kVector]) const {
+    const int token = TokenAt(vector);
+    if (aligned && token + kVector <= vocab) {
+      LoadVector<kVector>(row + token, z);
 #pragma unroll
-    for (int j = 0; j < kSamplePerThread; j += kVector) {
-      const int64_t token = TokenAt(j);
-      if (aligned && token + kVector <= vocab) {
-        LoadVector<kVector>(row + token, z + j);
+      for (int k = 0; k < kVector; ++k) z[k] *= scale;
+    } else {
 #pragma unroll
-        for (int k = 0; k < kVector; ++k) z[j + k] *= scale;
-      } else {
-#pragma unroll
-        for (int k = 0; k < kVector; ++k) {
-          z[j + k] = token + k < vocab ? static_cast<float>(row[token + k]) * scale : -INFINITY;
-        }
+      for (int k = 0; k < kVector; ++k) {
+        z[k] = token + k < vocab ? static_cast<float>(row[token + k]) * scale : -INFINITY;
       }
+    }
+  }
+};
+
+// Largest and sum over a lane's share. Not a number in a logit, or infinity, makes the sum NaN.
+struct LaneSums {
+  float most = -INFINITY, sum = 0;
+  int vector = 0;  // the first that holds the largest
+
+  template <int kVector>
+  __device__ __forceinline__ void Add(int index, const float z[kVector]) {
+    float top = z[0];
+#pragma unroll
+    for (int k = 1; k < kVector; ++k) top = fmaxf(top, z[k]);
+    if (top > most) {
+      sum *= Exp2((most - top) * kLog2E);
+      most = top;
+      vector = index;
+    }
+    if (most > -INFINITY) {
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) sum += Exp2((z[k] - most) * kLog2E);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) sum = z[k] != z[k] ? NAN : sum;
     }
   }
 };
@@ -84,19 +118,17 @@ __device__ __forceinline__ int CountGreater(const SampleKey* keys, int size, Sam
 }
 
 struct SweepShared {
-  SampleKey sorted[kWarps][32];
-  SampleKey candidates[kMostKept * kSamplePerThread];
+  SampleKey sorted[kSampleWarps][32];
   SampleKey threshold;
   int found;
-  float most[32], sum[32];
 };
 
-// The `keep` most likely of the slice, exactly. At least `keep` tokens are as likely as the keep-th largest
-// of the threads' own best ones, and only the keep threads that hold one can hold more of them: few
-// candidates are left to sort.
+// The `keep` most likely of the block's parts, exactly. At least `keep` tokens are as likely as the keep-th
+// largest of the threads' own best ones, and only the keep threads that hold one can hold more of them: few
+// candidates are left, to be looked up again and sorted. `candidates` [keep * kPerLane] is shared memory.
 template <typename E>
-__device__ void KeepBest(const Elements<E>& elements, SampleKey mine, int keep, SampleKey* best,
-                         SweepShared* shared) {
+__device__ void KeepBest(const LaneShare<E>& share, SampleKey mine, int keep, SampleKey* best,
+                         SampleKey* candidates, SweepShared* shared) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const SampleKey sorted = SortWarp(mine);
   shared->sorted[warp][lane] = sorted;
@@ -107,7 +139,7 @@ __device__ void KeepBest(const Elements<E>& elements, SampleKey mine, int keep, 
   __syncthreads();
   if (sorted != 0 && lane < keep) {
     int rank = lane;
-    for (int w = 0; w < kWarps && rank < keep; ++w) {
+    for (int w = 0; w < kSampleWarps && rank < keep; ++w) {
       if (w != warp) rank += CountGreater(shared->sorted[w], 32, sorted);
     }
     if (rank == keep - 1) shared->threshold = sorted;
@@ -115,97 +147,112 @@ __device__ void KeepBest(const Elements<E>& elements, SampleKey mine, int keep, 
   __syncthreads();
   const SampleKey threshold = shared->threshold;
   if (mine != 0 && mine >= threshold) {
+#pragma unroll 4
+    for (int v = 0; v < share.kVectors; ++v) {
+      float z[LaneShare<E>::kVector];
+      share.Load(v, z);
 #pragma unroll
-    for (int j = 0; j < kSamplePerThread; ++j) {
-      const SampleKey key = MakeSampleKey(elements.z[j], static_cast<int>(elements.TokenAt(j)));
-      if (key != 0 && key >= threshold) shared->candidates[atomicAdd(&shared->found, 1)] = key;
+      for (int k = 0; k < share.kVector; ++k) {
+        const SampleKey key = MakeSampleKey(z[k], share.TokenAt(v) + k);
+        if (key != 0 && key >= threshold) candidates[atomicAdd(&shared->found, 1)] = key;
+      }
     }
   }
   __syncthreads();
   const int found = shared->found;
-  for (int i = threadIdx.x; i < found; i += kSampleThreads) {
-    const SampleKey key = shared->candidates[i];
+  for (int i = threadIdx.x; i < found; i += kSweepThreads) {
+    const SampleKey key = candidates[i];
     int rank = 0;
-    for (int k = 0; k < found; ++k) rank += shared->candidates[k] > key;
+    for (int k = 0; k < found; ++k) rank += candidates[k] > key;
     if (rank < keep) best[rank] = key;
   }
-  for (int i = found + threadIdx.x; i < keep; i += kSampleThreads) best[i] = 0;
+  for (int i = found + threadIdx.x; i < keep; i += kSweepThreads) best[i] = 0;
 }
 
-// One slice of one row, read once.
+// A few neighbouring parts of one row, one per warp, read once.
 template <typename E>
-__global__ void __launch_bounds__(kSampleThreads)
+__global__ void __launch_bounds__(kSweepThreads)
     SweepKernel(const E* logits, const SampleDraw* draws, int64_t vocab, int64_t stride, float scale,
                 SampleWorkspace workspace) {
+  extern __shared__ SampleKey candidates[];
   __shared__ SweepShared shared;
-  const int64_t draw = blockIdx.y, slice = draw * workspace.slices + blockIdx.x;
-  Elements<E> elements;
-  elements.Load(logits + draws[draw].row * stride, vocab, scale);
+  constexpr int kVector = LaneShare<E>::kVector;
+  constexpr int kAhead = 4;  // loads in flight
+  const int64_t draw = blockIdx.y;
+  const int part = static_cast<int>(blockIdx.x) * kSampleWarps + static_cast<int>(threadIdx.x) / 32;
+  const LaneShare<E> share(logits + draws[draw].row * stride, vocab, scale, part);
+  LaneSums sums;
+  if (part < workspace.parts) {
+    for (int v = 0; v < share.kVectors; v += kAhead) {
+      float z[kAhead][kVector];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) share.Load(v + i, z[i]);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) sums.Add<kVector>(v + i, z[i]);
+    }
+    const float most = WarpMax(sums.most);
+    const bool any = sums.most > -INFINITY || sums.sum != sums.sum;
+    const float sum = WarpSum(any ? sums.sum * Exp2((sums.most - most) * kLog2E) : 0.0f);
+    if (threadIdx.x % 32 == 0) {
+      workspace.sums[draw * workspace.parts + part] = {sum == sum ? most : NAN, sum};
+    }
+  }
   SampleKey mine = 0;
-  bool nan = false;
-  float largest = -INFINITY;
+  if (sums.most > -INFINITY) {
+    float z[kVector];
+    share.Load(sums.vector, z);
 #pragma unroll
-  for (int j = 0; j < kSamplePerThread; ++j) {
-    nan |= elements.z[j] != elements.z[j];
-    largest = fmaxf(largest, elements.z[j]);
+    for (int k = kVector - 1; k >= 0; --k) {
+      if (z[k] == sums.most) mine = MakeSampleKey(z[k], share.TokenAt(sums.vector) + k);
+    }
   }
-#pragma unroll
-  for (int j = kSamplePerThread - 1; j >= 0; --j) {
-    if (elements.z[j] == largest) mine = MakeSampleKey(largest, static_cast<int>(elements.TokenAt(j)));
-  }
-  const float most = BlockMax(largest, shared.most);
-  float sum = 0;
-  if (most > -INFINITY) {
-#pragma unroll
-    for (int j = 0; j < kSamplePerThread; ++j) sum += Exp2((elements.z[j] - most) * kLog2E);
-  }
-  sum = BlockSum(sum, shared.sum);
-  const bool any_nan = __syncthreads_or(nan);
-  if (threadIdx.x == 0) workspace.parts[slice] = {any_nan ? NAN : most, sum};
-  KeepBest(elements, mine, workspace.keep, workspace.best + slice * workspace.keep, &shared);
+  KeepBest(share, mine, workspace.keep,
+           workspace.best + (draw * workspace.lists + blockIdx.x) * workspace.keep, candidates, &shared);
 }
 
 struct FinishShared {
   SampleRow row;
-  int slice;      // that the token falls into
-  double target;  // weight before it within the slice
-  double warps[kWarps];
+  int part;       // that the token falls into
+  double target;  // weight before it within the part
+  double warps[kFinishWarps];
   int chosen, last;  // threads: the first whose share reaches the target; the last that has a share
   SampleKey drawn;
   SampleKey best[kMostKept];
   double weights[kMostKept];  // of the best
   SampleKey floor;
+  SampleKey lists[kMostParts / kSampleWarps * kMostKept];
 };
 
-// The most likely of the row from those of its slices: those not below the keep-th of any slice are ranked.
-__device__ void MergeBest(const SampleKey* lists, int slices, int keep, FinishShared* shared) {
+// The most likely of the row from its lists: those not below the last of any full list are ranked.
+__device__ void MergeBest(const SampleKey* lists, int count, int keep, FinishShared* shared) {
   if (threadIdx.x == 0) shared->floor = 0;
-  for (int i = threadIdx.x; i < keep; i += kSampleThreads) shared->best[i] = 0;
+  for (int i = threadIdx.x; i < keep; i += kFinishThreads) shared->best[i] = 0;
+  for (int i = threadIdx.x; i < count * keep; i += kFinishThreads) shared->lists[i] = lists[i];
   __syncthreads();
-  for (int s = threadIdx.x; s < slices; s += kSampleThreads) {
-    atomicMax(&shared->floor, lists[s * keep + keep - 1]);
+  for (int i = threadIdx.x; i < count; i += kFinishThreads) {
+    atomicMax(&shared->floor, shared->lists[i * keep + keep - 1]);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < slices * keep; i += kSampleThreads) {
-    const SampleKey key = lists[i];
+  for (int i = threadIdx.x; i < count * keep; i += kFinishThreads) {
+    const SampleKey key = shared->lists[i];
     if (key == 0 || key < shared->floor) continue;
     int rank = i % keep;
-    for (int s = 0; s < slices && rank < keep; ++s) {
-      if (s != i / keep) rank += CountGreater(lists + s * keep, keep, key);
+    for (int s = 0; s < count && rank < keep; ++s) {
+      if (s != i / keep) rank += CountGreater(shared->lists + s * keep, keep, key);
     }
     if (rank < keep) shared->best[rank] = key;
   }
   __syncthreads();
 }
 
-// The slice that the draw's share of the whole falls into; by one thread. Where rounding lets the parts sum
-// to less than the whole, it is the last.
-__device__ void ChooseSlice(int slices, double uniform, FinishShared* shared) {
+// The part that the draw's share of the whole falls into; by one thread. Where rounding lets the parts sum to
+// less than the whole, it is the last.
+__device__ void ChoosePart(int parts, double uniform, FinishShared* shared) {
   double target = uniform * shared->row.sum;
-  for (int s = 0; s < slices; ++s) {
+  for (int s = 0; s < parts; ++s) {
     const double weight = shared->row.weights[s];
     if (!(weight > 0)) continue;
-    shared->slice = s;
+    shared->part = s;
     shared->target = target;
     if (target < weight) break;
     target -= weight;
@@ -215,7 +262,7 @@ __device__ void ChooseSlice(int slices, double uniform, FinishShared* shared) {
 // A token from the top_k most likely, under the other truncations; by the whole block.
 __device__ void DrawFromBest(const SampleSettings& settings, double uniform, FinishShared* shared) {
   const float most = shared->row.most;
-  for (int i = threadIdx.x; i < settings.top_k; i += kSampleThreads) {
+  for (int i = threadIdx.x; i < settings.top_k; i += kFinishThreads) {
     const SampleKey key = shared->best[i];
     shared->weights[i] = key ? exp(static_cast<double>(ValueOfKey(key)) - most) : 0.0;
   }
@@ -254,42 +301,46 @@ __device__ double SumBefore(double x, FinishShared* shared) {
   return before + inclusive - x;
 }
 
-// The token within the chosen slice, in order of id: each thread takes 32 neighbours.
+// The token within the chosen part, in order of id: each thread takes a few neighbours.
 template <typename E>
-__device__ void DrawInSlice(const E* row, int64_t vocab, float scale, FinishShared* shared) {
+__device__ void DrawInPart(const E* row, int64_t vocab, float scale, FinishShared* shared) {
   if (threadIdx.x == 0) {
-    shared->chosen = kSampleThreads;
+    shared->chosen = kFinishThreads;
     shared->last = -1;
   }
-  const int64_t first = static_cast<int64_t>(shared->slice) * kSampleSlice + threadIdx.x * kSamplePerThread;
-  const int count = static_cast<int>(min(static_cast<int64_t>(kSamplePerThread), vocab - first));
+  const int first = shared->part * kSamplePart + static_cast<int>(threadIdx.x) * kNeighbours;
+  float z[kNeighbours];
+#pragma unroll
+  for (int j = 0; j < kNeighbours; ++j) {
+    z[j] = first + j < vocab ? static_cast<float>(row[first + j]) * scale : -INFINITY;
+  }
   const float most = shared->row.most;
   double sum = 0;
-#pragma unroll 8
-  for (int j = 0; j < kSamplePerThread; ++j) {
-    if (j < count) sum += SampleWeight(static_cast<float>(row[first + j]) * scale, most);
-  }
+#pragma unroll
+  for (int j = 0; j < kNeighbours; ++j) sum += SampleWeight(z[j], most);
   const double before = SumBefore(sum, shared);
   if (sum > 0) {
     if (before + sum > shared->target) atomicMin(&shared->chosen, static_cast<int>(threadIdx.x));
     atomicMax(&shared->last, static_cast<int>(threadIdx.x));
   }
   __syncthreads();
-  // Rounding may let the parts sum to less than the whole.
-  const int chosen = shared->chosen < kSampleThreads ? shared->chosen : shared->last;
+  // Rounding may let the shares sum to less than the whole.
+  const int chosen = shared->chosen < kFinishThreads ? shared->chosen : shared->last;
   if (static_cast<int>(threadIdx.x) != chosen) return;
   double cumulative = before;
-  for (int j = 0; j < count; ++j) {
-    const float z = static_cast<float>(row[first + j]) * scale, weight = SampleWeight(z, most);
-    if (!(weight > 0)) continue;
+  bool found = false;
+#pragma unroll
+  for (int j = 0; j < kNeighbours; ++j) {
+    const float weight = SampleWeight(z[j], most);
+    if (found || !(weight > 0)) continue;
     cumulative += weight;
-    shared->drawn = MakeSampleKey(z, static_cast<int>(first) + j);
-    if (cumulative > shared->target) break;
+    shared->drawn = MakeSampleKey(z[j], first + j);
+    found = cumulative > shared->target;
   }
 }
 
 __device__ void WriteFailure(int64_t draw, int64_t columns, const SampleResults& out) {
-  for (int c = threadIdx.x; c < columns; c += kSampleThreads) {
+  for (int c = threadIdx.x; c < columns; c += kFinishThreads) {
     out.support_ids[draw * columns + c] = -1;
     out.support_logprobs[draw * columns + c] = -INFINITY;
   }
@@ -305,7 +356,7 @@ __device__ void WriteSupport(const SampleKey* best, SampleKey drawn, double lse,
   const int support = static_cast<int>(columns) - 1;
   const int place = CountGreater(best, support, drawn);
   const bool among = place < support && best[place] == drawn;
-  for (int c = threadIdx.x; c < columns; c += kSampleThreads) {
+  for (int c = threadIdx.x; c < columns; c += kFinishThreads) {
     const int i = among && c - 1 >= place ? c : c - 1;
     const SampleKey key = c == 0 ? drawn : i < support ? best[i] : 0;
     ids[c] = key ? TokenOfKey(key) : -1;
@@ -315,33 +366,35 @@ __device__ void WriteSupport(const SampleKey* best, SampleKey drawn, double lse,
 
 // One draw from what the sweep left of its row.
 template <typename E>
-__global__ void __launch_bounds__(kSampleThreads)
+__global__ void __launch_bounds__(kFinishThreads)
     FinishKernel(const E* logits, const SampleDraw* draws, SampleSettings settings, float scale,
                  SampleResults out, SampleWorkspace workspace) {
   __shared__ FinishShared shared;
   const int64_t draw = blockIdx.x, columns = ColumnsOf(settings);
-  SummarizeRow(workspace.parts + draw * workspace.slices, workspace.slices, &shared.row);
+  SummarizeRow(workspace.sums + draw * workspace.parts, workspace.parts, &shared.row);
   const double uniform = UniformOf(draws[draw]);
   const bool plain = settings.temperature > 0 && !Truncates(settings);
   if (threadIdx.x == 0) {
     shared.drawn = 0;
-    shared.slice = 0;
+    shared.part = 0;
     shared.target = 0;
-    if (plain && isfinite(shared.row.most)) ChooseSlice(workspace.slices, uniform, &shared);
+    if (plain && isfinite(shared.row.most)) ChoosePart(workspace.parts, uniform, &shared);
   }
-  MergeBest(workspace.best + draw * workspace.slices * workspace.keep, workspace.slices, workspace.keep,
+  MergeBest(workspace.best + draw * workspace.lists * workspace.keep, workspace.lists, workspace.keep,
             &shared);
   if (!isfinite(shared.row.most)) {
     WriteFailure(draw, columns, out);
     return;
   }
   if (plain) {
-    DrawInSlice(logits + draws[draw].row * settings.stride, settings.vocab, scale, &shared);
+    DrawInPart(logits + draws[draw].row * settings.stride, settings.vocab, scale, &shared);
   } else if (settings.temperature > 0 && DrawsFromBest(settings)) {
     DrawFromBest(settings, uniform, &shared);
   } else if (threadIdx.x == 0) {
     shared.drawn = settings.temperature > 0 ? workspace.drawn[draw] : shared.best[0];
   }
+  __syncthreads();
+  if (threadIdx.x == 0 && shared.drawn == 0) shared.drawn = shared.best[0];  // a part of negligible weight
   __syncthreads();
   const double lse = shared.row.most + log(shared.row.sum);
   if (threadIdx.x == 0) {
@@ -357,8 +410,9 @@ __global__ void __launch_bounds__(kSampleThreads)
 
 SampleWorkspace Divide(int64_t count, const SampleSettings& settings, void* memory, int64_t* bytes) {
   SampleWorkspace workspace{};
-  workspace.slices = static_cast<int>((settings.vocab + kSampleSlice - 1) / kSampleSlice);
-  if (workspace.slices > kMostSlices) ThrowCudaError("sampling on the GPU", "the vocabulary is too large");
+  workspace.parts = static_cast<int>((settings.vocab + kSamplePart - 1) / kSamplePart);
+  workspace.lists = (workspace.parts + kSampleWarps - 1) / kSampleWarps;
+  if (workspace.parts > kMostParts) ThrowCudaError("sampling on the GPU", "the vocabulary is too large");
   workspace.keep = settings.support > kMostKept ? 1 : std::max(settings.support, 1);
   if (DrawsFromBest(settings)) workspace.keep = std::max(workspace.keep, static_cast<int>(settings.top_k));
   auto* next = static_cast<char*>(memory);
@@ -367,9 +421,9 @@ SampleWorkspace Divide(int64_t count, const SampleSettings& settings, void* memo
     next += (size + 15) / 16 * 16;
     return at;
   };
-  const int64_t parts = count * workspace.slices;
-  workspace.parts = reinterpret_cast<SampleSlice*>(take(parts * static_cast<int64_t>(sizeof(SampleSlice))));
-  workspace.best = reinterpret_cast<SampleKey*>(take(parts * workspace.keep * 8));
+  const int64_t sums = count * workspace.parts * static_cast<int64_t>(sizeof(SamplePart));
+  workspace.sums = reinterpret_cast<SamplePart*>(take(sums));
+  workspace.best = reinterpret_cast<SampleKey*>(take(count * workspace.lists * workspace.keep * 8));
   workspace.drawn = reinterpret_cast<SampleKey*>(take(count * 8));
   workspace.large =
       reinterpret_cast<SampleKey*>(take(settings.support > kMostKept ? count * settings.support * 8 : 0));
@@ -382,13 +436,17 @@ void Sample(ElementType type, const E* logits, const SampleDraw* draws, int64_t 
             const SampleSettings& settings, const SampleResults& out, const SampleWorkspace& workspace,
             cudaStream_t stream) {
   const float scale = settings.temperature > 0 ? 1.0f / settings.temperature : 1.0f;
-  const dim3 grid(static_cast<unsigned>(workspace.slices), static_cast<unsigned>(count));
-  SweepKernel<E>
-      <<<grid, kSampleThreads, 0, stream>>>(logits, draws, settings.vocab, settings.stride, scale, workspace);
+  const dim3 grid(static_cast<unsigned>(workspace.lists), static_cast<unsigned>(count));
+  const auto shared = static_cast<unsigned>(workspace.keep * kPerLane * sizeof(SampleKey));
+  constexpr int kMostShared = kMostKept * kPerLane * sizeof(SampleKey);
+  CheckCuda(cudaFuncSetAttribute(SweepKernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared),
+            "sampling on the GPU");
+  SweepKernel<E><<<grid, kSweepThreads, shared, stream>>>(logits, draws, settings.vocab, settings.stride,
+                                                          scale, workspace);
   if (settings.temperature > 0 && Truncates(settings) && !DrawsFromBest(settings)) {
     DrawTruncated(type, logits, draws, count, settings, workspace, stream);
   }
-  FinishKernel<E><<<static_cast<unsigned>(count), kSampleThreads, 0, stream>>>(logits, draws, settings, scale,
+  FinishKernel<E><<<static_cast<unsigned>(count), kFinishThreads, 0, stream>>>(logits, draws, settings, scale,
                                                                                out, workspace);
   if (settings.support > kMostKept) {
     WriteLargeSupport(type, logits, draws, count, settings, out, workspace, stream);

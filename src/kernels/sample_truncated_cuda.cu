@@ -74,8 +74,7 @@ template <typename E>
 __global__ void __launch_bounds__(kThreads)
     DrawKernel(const E* logits, const SampleDraw* draws, SampleSettings settings, SampleWorkspace workspace) {
   __shared__ SampleRow total;
-  SummarizeRow(workspace.parts + static_cast<int64_t>(blockIdx.x) * workspace.slices, workspace.slices,
-               &total);
+  SummarizeRow(workspace.sums + static_cast<int64_t>(blockIdx.x) * workspace.parts, workspace.parts, &total);
   __syncthreads();
   if (!isfinite(total.most)) return;
   const Row<E> row = MakeRow(logits, draws[blockIdx.x], settings, total.most);
@@ -103,8 +102,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ SampleRow total;
   __shared__ int found;
   if (threadIdx.x == 0) found = 0;
-  SummarizeRow(workspace.parts + static_cast<int64_t>(blockIdx.x) * workspace.slices, workspace.slices,
-               &total);
+  SummarizeRow(workspace.sums + static_cast<int64_t>(blockIdx.x) * workspace.parts, workspace.parts, &total);
   __syncthreads();
   if (!isfinite(total.most)) return;
   const Row<E> row = MakeRow(logits, draws[blockIdx.x], settings, total.most);
