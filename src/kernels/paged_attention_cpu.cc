@@ -180,7 +180,7 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
   const int64_t tasks = count * shape.kv_heads;
   const int64_t row = static_cast<int64_t>(shape.heads) * shape.head_dim, part = row / shape.kv_heads;
   int64_t work = 0;
-  for (int64_t t = 0; t < count; ++t) work += (tokens[t].position + 1) * row / 4;
+  for (int64_t t = 0; t < count; ++t) work += (tokens[t].position + 1) * row;
 #pragma omp parallel if (WorthThreads(work))
   {
     Scratch scratch(shape.head_dim);

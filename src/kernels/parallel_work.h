@@ -5,8 +5,8 @@
 
 namespace augur {
 
-// Below about ten microseconds of work the waiting for the other threads costs more than they save. Counted
-// in multiply-adds or the like.
-inline bool WorthThreads(int64_t operations) { return operations > 300'000; }
+// Below a few microseconds of work the meeting of the threads costs more than they save. Counted in
+// operations on single numbers.
+inline bool WorthThreads(int64_t operations) { return operations > 100'000; }
 
 }  // namespace augur

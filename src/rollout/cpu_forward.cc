@@ -28,7 +28,7 @@ void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added
   const int64_t hidden = config_.hidden_size;
   const auto eps = static_cast<float>(config_.rms_norm_eps);
   if (to != nullptr) to->Resize(rows, hidden);
-#pragma omp parallel for schedule(static) if (WorthThreads(rows * hidden * 4))
+#pragma omp parallel for schedule(static) if (WorthThreads(rows * hidden * 8))
   for (int64_t r = 0; r < rows; ++r) {
     float* normal = normal_.data() + r * hidden;
     AddNormRowCpu<T>(hidden, added == nullptr ? nullptr : added + r * added_stride, weight.data(), eps,
