@@ -261,14 +261,18 @@ __global__ void __launch_bounds__(kThreads, 4) FastKernel(Input<__nv_bfloat16> i
            kDim;
   };
   WarpShare<kDim> mine;
+  mine.LoadQueries(in.q + sequence * in.q_stride + head * kDim, queries);
+  // Undivided, the first page is known before the length is.
+  const bool early = in.splits == 1 && warp / per_page < in.table_stride;
+  int page = early ? table[warp / per_page] : 0;
   int tile = static_cast<int>(blockIdx.x) * share + warp;
   if (tile < end) {
-    mine.LoadQueries(in.q + sequence * in.q_stride + head * kDim, queries);
-    int64_t at = offset(tile, table[tile / per_page]);
+    if (!early) page = table[tile / per_page];
+    int64_t at = offset(tile, page);
     mine.LoadKeys(in.keys + at);
     mine.LoadValues(in.values + at);
     int next = tile + kWarps;
-    int page = next < end ? table[next / per_page] : 0;
+    page = next < end ? table[next / per_page] : 0;
     for (; tile < end; tile = next, next += kWarps) {
       float s[4];
       mine.Scores(s);

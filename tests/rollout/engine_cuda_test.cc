@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/forward.h"
+#include "model/shapes.h"
 #include "rollout/engine.h"
 #include "rollout/small_model.h"
 
@@ -139,6 +140,46 @@ TEST_P(EngineCudaTest, GivingWayForLackOfMemoryChangesNothing) {
   Engine engine(there, small);
   ExpectSameRollouts(expected, engine.Generate(requests, options), 2e-4f);
   EXPECT_GT(engine.stats().preemptions, 0);
+}
+
+// Sizes that the FP8 units take.
+TEST(EngineCuda, Fp8AgreesWithTheCpusWithinRounding) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig config = ParseModelConfig({{"model_type", "qwen3"},
+                                               {"vocab_size", 1024},
+                                               {"hidden_size", 128},
+                                               {"intermediate_size", 256},
+                                               {"num_hidden_layers", 3},
+                                               {"num_attention_heads", 4},
+                                               {"num_key_value_heads", 2},
+                                               {"head_dim", 64},
+                                               {"max_position_embeddings", 256},
+                                               {"rms_norm_eps", 1e-6},
+                                               {"rope_theta", 1e4},
+                                               {"tie_word_embeddings", false}},
+                                              "test");
+  const Model model = NoiseModel(config, at::kBFloat16, at::kCPU, 1);
+  for (const at::Tensor& parameter : Parameters(model)) {
+    if (parameter.dim() == 2) parameter.mul_(6);
+  }
+  const Model there = OnGpu(model, at::kBFloat16);
+  SamplingOptions options = Options(2);
+  options.end_tokens.clear();
+  const auto requests = RandomRequests({3, 17, 32, 1, 40, 9, 25, 60, 7, 31});
+  const EngineOptions fp8{.precision = RolloutPrecision::kFp8};
+  const auto here = Engine(model, fp8).Generate(requests, options);
+  const auto gpu = Engine(there, fp8).Generate(requests, options);
+  double difference = 0, size = 0;
+  int compared = 0;
+  for (size_t i = 0; i < here.size(); ++i) {
+    for (size_t t = 0; t < 2 && here[i].tokens[t] == gpu[i].tokens[t]; ++t, ++compared) {
+      difference += std::fabs(here[i].logprobs[t] - gpu[i].logprobs[t]);
+      size += std::fabs(here[i].logprobs[t]);
+    }
+  }
+  EXPECT_GE(compared, 50) << "of 60";
+  EXPECT_LT(difference / compared, 0.03);
+  EXPECT_GT(size / compared, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EngineCudaTest, testing::ValuesIn(CudaFamilies()),
