@@ -100,6 +100,7 @@ void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<
                           const SampleSettings& settings, const SampleResults& out) {
   const at::NoGradGuard no_grad;
   const c10::cuda::CUDAGuard guard(device_);
+  decoder_.DropAhead();  // others will join the batch, of this call of Generate or the next
   std::vector<int32_t> tokens, positions, owners, table, bounds = {0};
   size_t width = 0;
   for (const PrefillSequence& sequence : sequences) width = std::max(width, sequence.pages.size());
