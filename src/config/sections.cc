@@ -36,7 +36,7 @@ void ModelSection::ReferenceField(FieldList& list) {
 
 void DataSection::Fields(FieldList& list) {
   list.Section("data", "Prompts, and how they become tokens.");
-  list.Add("train", train, "JSONL or Parquet files to train on.");
+  list.Add("train", train, "JSONL or Parquet files to train on, or tasks (task:sort:count=4096).");
   list.Add("prompt_key", prompt_key, "Column of the prompt. Empty: prompt, problem or question.");
   list.Add("answer_key", answer_key,
            "Column of the answer. Empty: reward_model.ground_truth, label, answer or solution.");

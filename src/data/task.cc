@@ -14,10 +14,12 @@ namespace augur {
 namespace {
 
 constexpr std::string_view kPrefix = "task:";
-constexpr std::string_view kTasks[] = {"sort"};
+constexpr std::string_view kTasks[] = {"sort", "arithmetic"};
 constexpr std::string_view kSortFields[] = {"numbers", "largest", "count", "seed"};
+constexpr std::string_view kArithmeticFields[] = {"terms", "largest", "count", "seed"};
 constexpr int64_t kMostPrompts = 1 << 24, kLargestNumber = 999'999;
-constexpr uint64_t kStream = 0x736F727400000000;  // "sort": apart from other uses of the same seed
+constexpr uint64_t kStream = 0x736F727400000000;            // "sort": apart from other uses of the same seed
+constexpr uint64_t kArithmeticStream = 0x6172697400000000;  // "arit"
 
 struct Range {
   int64_t least, most;
@@ -29,9 +31,9 @@ class Fields {
   Fields(std::string_view text, std::span<const std::string_view> known, const std::string& where)
       : where_(where) {
     while (!text.empty()) {
-      const size_t comma = std::min(text.find(','), text.size());
-      const std::string_view field = text.substr(0, comma);
-      text.remove_prefix(std::min(comma + 1, text.size()));
+      const size_t colon = std::min(text.find(':'), text.size());
+      const std::string_view field = text.substr(0, colon);
+      text.remove_prefix(std::min(colon + 1, text.size()));
       const size_t equals = field.find('=');
       if (equals == std::string_view::npos) {
         throw Error(where_, fmt::format("'{}' is not of the form field=value", field), "e.g. count=4096");
@@ -94,17 +96,45 @@ std::vector<Prompt> MakeSort(const Fields& fields, const std::string& name) {
   return prompts;
 }
 
+std::vector<Prompt> MakeArithmetic(const Fields& fields, const std::string& name) {
+  const int64_t terms = fields.Get("terms", 2, {2, 16});
+  const int64_t largest = fields.Get("largest", 99, {1, kLargestNumber});
+  const int64_t count = fields.Get("count", 4096, {1, kMostPrompts});
+  const auto seed = static_cast<uint64_t>(fields.Get("seed", 0, {0, INT64_MAX}));
+  std::vector<Prompt> prompts(count);
+  for (int64_t i = 0; i < count; ++i) {
+    std::string sum;
+    int64_t value = 0;
+    for (int64_t t = 0; t < terms; ++t) {
+      const Philox random =
+          Philox::At(seed, static_cast<uint64_t>(t), kArithmeticStream + static_cast<uint64_t>(i));
+      const auto term = static_cast<int64_t>(random.word[0] % static_cast<uint64_t>(largest + 1));
+      const bool minus = t > 0 && (random.word[1] & 1) != 0;
+      sum += t == 0 ? fmt::format("{}", term) : fmt::format(" {} {}", minus ? '-' : '+', term);
+      value += minus ? -term : term;
+    }
+    Prompt& prompt = prompts[i];
+    prompt.data_source = "arithmetic";
+    prompt.text = fmt::format("What is {}? Answer with the number alone.", sum);
+    prompt.ground_truth = fmt::format("{}", value);
+    prompt.file = name;
+    prompt.line = i + 1;
+  }
+  return prompts;
+}
+
 }  // namespace
 
 bool IsTask(std::string_view name) { return name.starts_with(kPrefix); }
 
 std::vector<Prompt> MakeTask(const std::string& name) {
   std::string_view rest = std::string_view(name).substr(kPrefix.size());
-  const size_t comma = std::min(rest.find(','), rest.size());
-  const std::string_view task = rest.substr(0, comma);
-  rest.remove_prefix(std::min(comma + 1, rest.size()));
+  const size_t colon = std::min(rest.find(':'), rest.size());
+  const std::string_view task = rest.substr(0, colon);
+  rest.remove_prefix(std::min(colon + 1, rest.size()));
   if (std::ranges::find(kTasks, task) == std::end(kTasks)) throw UnknownName(name, "task", task, kTasks);
-  return MakeSort(Fields(rest, kSortFields, name), name);
+  if (task == "sort") return MakeSort(Fields(rest, kSortFields, name), name);
+  return MakeArithmetic(Fields(rest, kArithmeticFields, name), name);
 }
 
 }  // namespace augur
