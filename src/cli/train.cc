@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "config/read.h"
 #include "config/write.h"
+#include "report/report.h"
 #include "train/trainer.h"
 
 namespace augur {
@@ -33,11 +34,14 @@ void Train(const Options& options) {
                outcome.stopped_by, outcome.steps, config.train.steps);
     return;
   }
-  fmt::print("trained {} steps in {:.0f} s: {}\n", outcome.steps, outcome.train_seconds, config.run.dir);
+  const std::filesystem::path run = config.run.dir, page = run / "report.html";
+  WriteReport({&run, 1}, page);
+  fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.train_seconds);
   if (outcome.before && outcome.after) {
     fmt::print("held-out avg@{}: {:.1f}% -> {:.1f}%\n", config.eval.samples, 100 * *outcome.before,
                100 * *outcome.after);
   }
+  fmt::print("model:  {}\nreport: {}\n", (run / "model").string(), page.string());
 }
 
 }  // namespace

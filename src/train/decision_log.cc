@@ -22,8 +22,8 @@ std::vector<double> Widen(std::span<const float> values) { return {values.begin(
 }  // namespace
 
 DecisionLog::DecisionLog(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-                         const Model& model)
-    : config_(config), text_(text), prompts_(prompts), model_(model) {}
+                         const Model& model, const StepLoss& loss)
+    : config_(config), text_(text), prompts_(prompts), model_(model), loss_(loss) {}
 
 bool DecisionLog::Due(int64_t step) const {
   const int64_t every = std::max<int64_t>(1, config_.train.steps / kRecordedSteps);
@@ -53,8 +53,7 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
   std::vector<TrainSample> chosen;
   for (size_t i = 0; i < count; ++i) chosen.push_back(std::move(candidates_[i].sample));
   candidates_.clear();
-  const auto now =
-      SupportLogProbs(model_, chosen, config_.rollout.temperature, config_.train.optimizer.micro_tokens);
+  const auto now = SupportLogProbs(model_, chosen, loss_);
   const TokenText token_text = [this](int32_t id) { return std::string(text_.tokenizer.TokenBytes(id)); };
   const auto group = static_cast<size_t>(config_.rollout.group);
   for (size_t i = 0; i < chosen.size(); ++i) {

@@ -20,7 +20,7 @@ class DecisionLog {
  public:
   // All arguments must outlive this object.
   DecisionLog(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-              const Model& model);
+              const Model& model, const StepLoss& loss);
 
   // Whether step `step` is recorded: about twenty of a run's are.
   bool Due(int64_t step) const;
@@ -38,6 +38,7 @@ class DecisionLog {
   const ModelText& text_;
   const TokenizedPrompts& prompts_;
   const Model& model_;
+  const StepLoss& loss_;
   struct Candidate {
     TrainSample sample;
     int64_t masked = 0;

@@ -19,6 +19,14 @@ at::ScalarType TrainerType(Precision precision) {
   return precision == Precision::kFp32 ? at::kFloat : at::kBFloat16;
 }
 
+ForwardOptions MakeForwardOptions(Precision precision, const OptimizerFields& fields) {
+  ForwardOptions options;
+  options.checkpoint_layers = fields.checkpoint_activations == ActivationCheckpoint::kFull;
+  options.recompute_cheap = fields.checkpoint_activations == ActivationCheckpoint::kSelective;
+  options.fp8 = precision == Precision::kFp8;
+  return options;
+}
+
 int64_t SetThreads(int64_t threads) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
   at::set_num_threads(static_cast<int>(threads));

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "config/config.h"
+#include "model/forward.h"
 
 namespace augur {
 
@@ -12,6 +13,9 @@ at::Device RunDevice(const RunSection& run);
 
 // The trainer's GEMM type: float32 for fp32, else bfloat16.
 at::ScalarType TrainerType(Precision precision);
+
+// How the layers compute: FP8 products, and what the backward computes again.
+ForwardOptions MakeForwardOptions(Precision precision, const OptimizerFields& fields);
 
 // Sets torch's and OpenMP's threads; 0 takes all cores. Returns how many.
 int64_t SetThreads(int64_t threads);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "train/advantage.h"
+#include "train/device.h"
 #include "train/schedule.h"
 
 namespace augur {
@@ -34,7 +35,7 @@ StepLoss MakeStepLoss(const RlConfig& config) {
           .kl = Estimator(a.kl_estimator),
           .temperature = config.rollout.temperature,
           .micro_tokens = o.micro_tokens,
-          .checkpoint_layers = o.checkpoint_activations != ActivationCheckpoint::kNone};
+          .forward = MakeForwardOptions(config.model.precision, o)};
 }
 
 double StepRate(const RlConfig& config, int64_t step) {
@@ -98,7 +99,7 @@ std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& expe
 
 void Learner::AddAnchors(std::span<TrainSample> samples) const {
   if (loss_.own_anchor) {
-    auto anchors = SupportLogProbs(model_, samples, loss_.temperature, loss_.micro_tokens);
+    auto anchors = SupportLogProbs(model_, samples, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       TrainSample& sample = samples[i];
       sample.anchor = std::move(anchors[i]);
@@ -112,7 +113,7 @@ void Learner::AddAnchors(std::span<TrainSample> samples) const {
     }
   }
   if (reference_) {
-    const auto reference = SupportLogProbs(*reference_, samples, loss_.temperature, loss_.micro_tokens);
+    const auto reference = SupportLogProbs(*reference_, samples, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;
       for (int64_t t = 0; t < samples[i].tokens(); ++t) {

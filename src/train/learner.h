@@ -35,6 +35,7 @@ class Learner {
   // train.max_bad_updates updates in a row that were skipped because a loss or gradient was not finite.
   void Learn(int64_t step, const Experience& experience, const LearnHooks& hooks, StepMetrics* metrics);
 
+  const StepLoss& loss() const { return loss_; }
   Optimizer& optimizer() { return optimizer_; }
   int64_t bad_in_row() const { return bad_in_row_; }
   void set_bad_in_row(int64_t count) { bad_in_row_ = count; }

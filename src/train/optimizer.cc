@@ -68,6 +68,10 @@ void Optimizer::SpoilGradient() {
   }
 }
 
+void Optimizer::DropGradient() {
+  for (at::Tensor& grad : gradients_) grad.reset();
+}
+
 double Optimizer::GradientNorm() const {
   double squares = 0;
   std::vector<at::Tensor> norms;
@@ -116,7 +120,7 @@ UpdateResult Optimizer::Update(double lr) {
       if (gradients_[i].defined()) UpdateParameter(i, lr, scale);
     }
   }
-  for (at::Tensor& grad : gradients_) grad.reset();
+  DropGradient();
   return result;
 }
 

@@ -55,6 +55,9 @@ class Optimizer {
   // tests.
   void SpoilGradient();
 
+  // Forgets the accumulated gradient.
+  void DropGradient();
+
   // The gradients accumulated so far, in the order of Parameters(); undefined where there is none.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
 

@@ -91,9 +91,7 @@ void AddSums(const PolicyLoss& out, StepSums* total) {
 }
 
 PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss, StepSums* total) {
-  ForwardOptions options;
-  options.checkpoint_layers = loss.checkpoint_layers;
-  const at::Tensor hidden = Forward(model, batch.packed, options).hidden.index_select(0, batch.rows);
+  const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden.index_select(0, batch.rows);
   const Head head{hidden, model.head, {}};
   PolicyLoss out;
   if (loss.kind == LossKind::kGspo) {
@@ -143,22 +141,23 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
 }
 
 std::vector<std::vector<float>> SupportLogProbs(const Model& model, std::span<const TrainSample> samples,
-                                                double temperature, int64_t micro_tokens) {
+                                                const StepLoss& loss) {
   const at::NoGradGuard no_grad;
   constexpr int64_t kLogitsPerChunk = int64_t{1} << 26;
   const int64_t step = std::max<int64_t>(1, kLogitsPerChunk / model.head.size(0));
   std::vector<std::vector<float>> found;
-  const std::vector<size_t> cuts = SplitByTokens(samples, micro_tokens);
+  const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
     const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
-    const at::Tensor hidden = Forward(model, batch.packed).hidden.index_select(0, batch.rows);
+    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden.index_select(0, batch.rows);
     at::Tensor values = batch.recorded.support_logprobs.clone();  // keeps -inf in unused columns
     for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
       const int64_t count = std::min(step, hidden.size(0) - begin);
       const at::Tensor ids = batch.recorded.support_ids.narrow(0, begin, count);
-      const at::Tensor now = SupportOfChunk(hidden.narrow(0, begin, count), model.head, ids, temperature);
+      const at::Tensor now =
+          SupportOfChunk(hidden.narrow(0, begin, count), model.head, ids, loss.temperature);
       at::Tensor to = values.narrow(0, begin, count);
       to.copy_(now.masked_fill(ids.lt(0), -INFINITY));
     }

@@ -35,7 +35,7 @@ struct StepLoss {
   ReferenceKl kl = ReferenceKl::kNone;
   double temperature = 1;
   int64_t micro_tokens = 16384;
-  bool checkpoint_layers = false;
+  ForwardOptions forward;
 };
 
 struct StepSums {
@@ -53,9 +53,9 @@ using DecisionVisitor = std::function<void(const MicroBatch&, const PolicyLoss&)
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
                              const StepLoss& loss, const DecisionVisitor& visit = {});
 
-// Log-probs at the sampling temperature of every recorded support under `model`, sample after sample:
+// Log-probs at loss.temperature of every recorded support under `model`, sample after sample:
 // [tokens, columns] each, -inf in unused columns. Without gradient.
 std::vector<std::vector<float>> SupportLogProbs(const Model& model, std::span<const TrainSample> samples,
-                                                double temperature, int64_t micro_tokens);
+                                                const StepLoss& loss);
 
 }  // namespace augur

@@ -12,8 +12,11 @@ struct SourcePattern {
   std::string_view part, verifier;
 };
 constexpr SourcePattern kPatterns[] = {
-    {"gsm8k", "gsm8k"},   {"countdown", "countdown"}, {"sort", "exact"},     {"aime", "math_dapo"},
-    {"amc", "math_dapo"}, {"dapo", "math_dapo"},      {"math", "math_dapo"}, {"olympiad", "math_dapo"},
+    {"gsm8k", "gsm8k"},        {"countdown", "countdown"},
+    {"sort", "exact"},         {"arithmetic", "gsm8k_flexible"},
+    {"aime", "math_dapo"},     {"amc", "math_dapo"},
+    {"dapo", "math_dapo"},     {"math", "math_dapo"},
+    {"olympiad", "math_dapo"},
 };
 
 }  // namespace

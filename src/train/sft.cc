@@ -60,7 +60,7 @@ void RunSft(const SftConfig& config, const SftHooks& hooks) {
       batch.push_back(examples[order.At(static_cast<uint64_t>((step - 1) * config.sft.batch + i))]);
     }
     const SftSums sums = AccumulateSft(model, optimizer, batch, fields.micro_tokens,
-                                       fields.checkpoint_activations == ActivationCheckpoint::kFull);
+                                       MakeForwardOptions(config.model.precision, fields));
     const double lr = LearningRate(schedule, step - 1);
     const UpdateResult update = optimizer.Update(lr);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -21,9 +21,7 @@ Rollout AsRollout(const SftExample& example) {
 
 // With advantage 0 the policy term vanishes, and the estimate k1 = log π - log ref of the distance to a
 // reference of log-prob 0, taken with the factor -1, is the cross-entropy.
-PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, bool checkpoint_layers) {
-  ForwardOptions forward;
-  forward.checkpoint_layers = checkpoint_layers;
+PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, const ForwardOptions& forward) {
   const at::Tensor hidden = Forward(model, batch.packed, forward).hidden.index_select(0, batch.rows);
   RecordedTokens recorded = batch.recorded;
   recorded.reference_logprobs = at::zeros({hidden.size(0)}, recorded.advantages.options());
@@ -38,7 +36,7 @@ PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, bool checkp
 }  // namespace
 
 SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const SftExample> examples,
-                      int64_t micro_tokens, bool checkpoint_layers) {
+                      int64_t micro_tokens, const ForwardOptions& forward) {
   std::vector<Rollout> rollouts;
   for (const SftExample& example : examples) rollouts.push_back(AsRollout(example));
   std::vector<TrainSample> samples;
@@ -53,7 +51,7 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
     for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
     const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
     weight += tokens;
-    const PolicyLoss out = CrossEntropy(model, batch, checkpoint_layers);
+    const PolicyLoss out = CrossEntropy(model, batch, forward);
     torch::autograd::backward({out.loss});
     optimizer.Accumulate();
     sums.loss -= out.logprobs.sum().item().toDouble();

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "model/model.h"
+#include "model/forward.h"
 #include "train/optimizer.h"
 
 namespace augur {
@@ -21,6 +21,6 @@ struct SftSums {
 // Adds the gradient of the mean over all response tokens of the batch to the optimizer's, whatever the
 // micro-batches. The logits of one chunk exist at a time.
 SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const SftExample> examples,
-                      int64_t micro_tokens, bool checkpoint_layers);
+                      int64_t micro_tokens, const ForwardOptions& forward);
 
 }  // namespace augur

@@ -103,7 +103,7 @@ Run::Run(const RlConfig& config, const TrainOptions& options)
                        .memory_share = config.rollout.memory_share,
                        .max_batch = config.rollout.max_batch}),
       maker_(config, text_, prompts_, engine_),
-      decisions_(config, text_, prompts_, model_) {
+      decisions_(config, text_, prompts_, model_, learner_.loss()) {
   for (const Prompt& prompt : prompts_.prompts) VerifierFor(config.reward, prompt);
   if (!config.eval.files.empty()) {
     eval_prompts_ = LoadPrompts(text_, config.data, config.eval.files, config.eval.prompts);

@@ -1,0 +1,274 @@
+"""What `augur train` survives: kills, signals, damage, a full disk, a second process, changed settings, bad numbers."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import PROGRAM, run_augur
+from train_runs import make_policy, read_metrics, without_times, write_config
+
+STEPS = 12
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory):
+    return make_policy(tmp_path_factory.mktemp("policy"))
+
+
+def small_config(tmp_path, policy, name="run", **changes):
+    settings = dict(
+        rollout__prompts=2, rollout__group=2, train__minibatch=1, train__epochs=1, train__steps=STEPS,
+        checkpoint__every=1, eval__files="[task:sort:numbers=4:count=2:seed=9]", eval__samples=2, eval__every=3,
+        log__console="false", log__tokens=1, log__tensorboard="true",
+    )  # fmt: skip
+    return write_config(tmp_path / f"{name}.yaml", policy, tmp_path / name, **(settings | changes))
+
+
+@pytest.fixture(scope="session")
+def straight(tmp_path_factory, policy):
+    """The metrics of twelve steps without interruption."""
+    tmp_path = tmp_path_factory.mktemp("straight")
+    run_augur("train", small_config(tmp_path, policy))
+    return without_times(read_metrics(tmp_path / "run"))
+
+
+def start(config, *args, **kwargs):
+    return subprocess.Popen(
+        [PROGRAM, "train", config, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
+    )
+
+
+def wait_for_step(run, step, process):
+    while process.poll() is None:
+        metrics = run / "metrics.jsonl"
+        if metrics.exists() and any(f'"step":{step},' in line for line in metrics.read_text().splitlines()):
+            return
+        time.sleep(0.005)
+    raise AssertionError(process.communicate())
+
+
+def test_a_run_repeats_to_the_bit(tmp_path, policy, straight):
+    run_augur("train", small_config(tmp_path, policy))
+    assert without_times(read_metrics(tmp_path / "run")) == straight
+    assert [line["step"] for line in straight] == list(range(STEPS + 1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_random_moments_and_resumed_it_is_the_same_run(tmp_path, policy, straight, seed):
+    rng = random.Random(seed)
+    config = small_config(tmp_path, policy)
+    for _ in range(4):
+        process = start(config)
+        try:
+            process.wait(timeout=rng.uniform(0.3, 1.5))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    run_augur("train", config)
+    assert without_times(read_metrics(tmp_path / "run")) == straight
+
+
+def test_killed_inside_checkpoint_writing_and_resumed_it_is_the_same_run(tmp_path, policy, straight):
+    config = small_config(tmp_path, policy)
+    run = tmp_path / "run"
+    for _ in range(3):
+        process = start(config)
+        while process.poll() is None:  # strike as soon as a checkpoint is being written
+            if list((run / "checkpoints").glob("unfinished_*")):
+                process.send_signal(signal.SIGKILL)
+        process.wait()
+    run_augur("train", config)
+    assert without_times(read_metrics(run)) == straight
+    assert not list((run / "checkpoints").glob("unfinished_*"))
+
+
+def test_stale_rollouts_survive_a_kill(tmp_path, policy):
+    config = small_config(tmp_path, policy, name="whole", rollout__staleness=2)
+    run_augur("train", config)
+    whole = without_times(read_metrics(tmp_path / "whole"))
+    ages = [line["data"]["rollout/age"] for line in whole if "rollout/age" in line["data"]]
+    assert ages == [0, 1] + [2] * (STEPS - 2)
+    config = small_config(tmp_path, policy, name="cut", rollout__staleness=2)
+    process = start(config)
+    wait_for_step(tmp_path / "cut", 5, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run_augur("train", config)
+    assert without_times(read_metrics(tmp_path / "cut")) == whole
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_saves_and_exits_0(tmp_path, policy, straight, stop):
+    config = small_config(tmp_path, policy, checkpoint__every=0)
+    process = start(config)
+    wait_for_step(tmp_path / "run", 2, process)
+    process.send_signal(stop)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    step = int(re.search(rf"stopped by {stop.name} after step (\d+)", out)[1])
+    assert (tmp_path / "run" / "checkpoints" / "latest_checkpointed_iteration.txt").read_text().strip() == str(step)
+    run_augur("train", config)
+    assert without_times(read_metrics(tmp_path / "run")) == straight
+
+
+def test_a_second_process_on_the_same_run_directory_is_refused(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=500)
+    process = start(config)
+    wait_for_step(tmp_path / "run", 1, process)
+    second = run_augur("train", config, check=False)
+    assert second.returncode == 2
+    assert "another process is using this run directory" in second.stderr and second.stderr.count("\n") == 1
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "manifest"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, policy, straight, damage):
+    config = small_config(tmp_path, policy, train__steps=6)
+    run_augur("train", config)
+    newest = tmp_path / "run" / "checkpoints" / "global_step_6"
+    tensors = newest / "tensors.safetensors"
+    if damage == "flip":
+        data = bytearray(tensors.read_bytes())
+        data[len(data) // 2] ^= 1
+        tensors.write_bytes(data)
+    elif damage == "cut":
+        os.truncate(tensors, tensors.stat().st_size - 1)
+    elif damage == "remove":
+        tensors.unlink()
+    else:
+        (newest / "manifest.json").write_text("{")
+    resumed = run_augur("train", config, f"train.steps={STEPS}", "log.console=true")
+    assert f"{newest} is damaged" in resumed.stderr and "global_step_5" in resumed.stderr
+    found, expected = without_times(read_metrics(tmp_path / "run")), straight
+    assert found[-1] == expected[-1] and len(found) == len(expected)
+
+
+def test_changed_settings_are_named_and_refused_unless_told(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=2)
+    run_augur("train", config)
+    changed = ("train.lr=0.02", "rollout.temperature=0.9", "train.steps=3")
+    refused = run_augur("train", config, *changed, check=False)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert "train.lr: 0.01 -> 0.02" in refused.stderr and "rollout.temperature" in refused.stderr
+    run_augur("train", config, *changed, "run.resume_changed=true")
+    assert read_metrics(tmp_path / "run")[-1]["step"] == 3
+    run_augur("train", config, "train.lr=0.02", "run.resume=never")
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1, 2]
+
+
+def test_a_run_may_resume_from_a_named_checkpoint(tmp_path, policy, straight):
+    config = small_config(tmp_path, policy, train__steps=6, checkpoint__keep=0)
+    run_augur("train", config)
+    checkpoint = tmp_path / "run" / "checkpoints" / "global_step_3"
+    run_augur("train", config, f"run.resume={checkpoint}", f"train.steps={STEPS}")
+    assert without_times(read_metrics(tmp_path / "run"))[-1] == straight[-1]
+    missing = run_augur("train", config, "run.resume=nowhere", check=False)
+    assert missing.returncode == 2 and "nowhere" in missing.stderr
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path, policy):
+    run_augur("train", small_config(tmp_path, policy, train__steps=5, checkpoint__keep=2))
+    names = sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["global_step_4", "global_step_5", "latest_checkpointed_iteration.txt"]
+
+
+def test_a_nan_in_a_gradient_skips_the_update_and_is_counted(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=3)
+    run_augur("train", config, "--spoil-step", 2)
+    lines = {line["step"]: line["data"] for line in read_metrics(tmp_path / "run")}
+    assert [lines[s]["actor/skipped_updates"] for s in (1, 2, 3)] == [0, 1, 0]
+    assert lines[2]["actor/updates"] == 1
+
+
+def test_too_many_bad_updates_in_a_row_stop_the_run_with_a_diagnosis(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__max_bad_updates=1)
+    done = run_augur("train", config, "--spoil-step", 3, check=False)
+    assert done.returncode == 2 and "not finite" in done.stderr and "step 3" in done.stderr
+    assert (tmp_path / "run" / "checkpoints" / "global_step_2").is_dir()
+
+
+def test_a_reward_that_fails_scores_as_configured_and_is_counted(tmp_path, policy):
+    rows = [{"prompt": "1 2 =", "answer": ["not", "text"]}, {"prompt": "3 4 =", "answer": "3 4"}]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = small_config(
+        tmp_path, policy, train__steps=1, data__train=f"[{data}]", reward__error_score=-2, reward__overlong_buffer=0
+    )
+    run_augur("train", config)
+    last = read_metrics(tmp_path / "run")[-1]["data"]
+    assert last["reward/errors"] == 2 and last["critic/score/min"] == -2
+
+
+def test_dynamic_sampling_refills_the_batch_with_mixed_groups(tmp_path, policy):
+    config = small_config(
+        tmp_path, policy, train__steps=4, algorithm__dynamic_sampling="true", rollout__prompts=4, train__minibatch=4
+    )
+    run_augur("train", config)
+    lines = [line["data"] for line in read_metrics(tmp_path / "run") if line["step"] > 0]
+    assert any(line["rollout/refills"] > 0 for line in lines)
+    for line in lines:
+        assert line["rollout/groups"] == 4 and abs(line["critic/advantages/max"]) > 0
+
+
+FULL_DISK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <stdio.h>
+/* Files below the directory FULL_BELOW share FULL_AFTER bytes of room. */
+static long used;
+ssize_t write(int fd, const void* data, size_t size) {
+  static ssize_t (*real)(int, const void*, size_t);
+  if (!real) real = (ssize_t (*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
+  char link[64], path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length > 0) {
+    path[length] = 0;
+    if (strstr(path, getenv("FULL_BELOW"))) {
+      used += (long)size;
+      if (used > atol(getenv("FULL_AFTER"))) { errno = ENOSPC; return -1; }
+    }
+  }
+  return real(fd, data, size);
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def full_disk(tmp_path_factory):
+    """A library that, preloaded, lets writes fail as a full disk does."""
+    directory = tmp_path_factory.mktemp("full")
+    (directory / "full.c").write_text(FULL_DISK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", directory / "full.so", directory / "full.c", "-ldl"], check=True)
+    return directory / "full.so"
+
+
+def test_a_full_disk_loses_at_most_the_unfinished_checkpoint(tmp_path, policy, straight, full_disk):
+    config = small_config(tmp_path, policy)
+    run = tmp_path / "run"
+    seen = set()
+    for room in (100, 3_000, 60_000, 200_000, 260_000, 420_000, 700_000, 1_000_000):
+        shutil.rmtree(run, ignore_errors=True)
+        environment = os.environ | {"LD_PRELOAD": str(full_disk), "FULL_BELOW": str(run), "FULL_AFTER": str(room)}
+        process = start(config, env=environment)
+        _, err = process.communicate(timeout=60)
+        if process.returncode == 0:
+            continue
+        assert process.returncode == 2 and "No space left" in err and err.count("\n") == 1, err
+        seen.add("checkpoint" in err)
+        assert not list((run / "checkpoints").glob("unfinished_*"))
+        run_augur("train", config)
+        assert without_times(read_metrics(run)) == straight
+    assert seen >= {True}

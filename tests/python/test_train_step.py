@@ -1,0 +1,195 @@
+"""One step of `augur train` against plain torch and transformers: loss, gradients and parameters after every update."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+import train_truth
+from augur import MaskRule
+from conftest import run_augur
+from train_runs import make_policy, write_config
+
+DEFAULTS = dict(advantage="grpo", aggregation="token-mean", loss="masked", mask="predictive-kl-aggregated")
+ADVANTAGES = ["grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_pp"]
+AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+TIGHT = 0.02  # a divergence that a few large updates exceed
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory):
+    return make_policy(tmp_path_factory.mktemp("policy"))
+
+
+def dump_step(policy, tmp_path, case, **changes):
+    """Runs the first step and returns what it dumped: lines of samples and tensors, by update."""
+    settings = {
+        "algorithm__advantage": case["advantage"],
+        "algorithm__aggregation": case["aggregation"],
+        "algorithm__loss": case["loss"],
+        "mask__preset": case["mask"],
+        "mask__delta": TIGHT,
+    } | changes
+    config = write_config(tmp_path / "c.yaml", policy, tmp_path / "run", **settings)
+    run_augur("train", config, "--dump-step", tmp_path / "dump", "log.console=false")
+    updates = []
+    while (tmp_path / "dump" / f"update_{len(updates)}.jsonl").exists():
+        stem = tmp_path / "dump" / f"update_{len(updates)}"
+        lines = [json.loads(line) for line in stem.with_suffix(".jsonl").read_text().splitlines()]
+        updates.append((lines, load_file(stem.with_suffix(".safetensors"))))
+    return tmp_path / "dump" / "before", updates
+
+
+def overlong(length):
+    """SETTINGS: a buffer of all 8 tokens, penalty 1; a random model is never right."""
+    return -length / 8
+
+
+def check_advantages(kind, updates):
+    samples = [s for lines, _ in updates[: len(updates) // 2] for s in lines]  # one epoch holds every response once
+    lengths = [len(s["response"]) for s in samples]
+    rewards = [overlong(n) for n in lengths]
+    expected = train_truth.advantages(kind, rewards, [s["key"] for s in samples], lengths)
+    torch.testing.assert_close(
+        torch.tensor([s["advantage"] for s in samples]),
+        torch.tensor(expected, dtype=torch.float32),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    assert len({round(a, 6) for a in expected}) > 3
+
+
+def options_of(case, **more):
+    rule = MaskRule.preset(case["mask"])
+    rule = dataclasses.replace(rule, delta=TIGHT)
+    return dict(
+        aggregation=case["aggregation"], loss=case["loss"], rule=rule, horizon=8, temperature=1.0, clip_low=0.2,
+        clip_high=0.28, tis_cap=2.0, entropy_bonus=0.0, kl_coef=0.0, kl="k3",
+    ) | more  # fmt: skip
+
+
+def logits_of(model):
+    def logits(sample):
+        tokens = sample["prompt"] + sample["response"]
+        return model(torch.tensor([tokens])).logits[0, len(sample["prompt"]) - 1 : -1]
+
+    return logits
+
+
+def check_updates(before, updates, options, dtype=torch.float64, lr=0.01, tolerance=2e-4):
+    """Follows Augur update by update with torch's own AdamW; returns how many tokens were masked in all."""
+    model = AutoModelForCausalLM.from_pretrained(before, dtype=dtype, attn_implementation="eager")
+    names = [name for name, _ in model.named_parameters()]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, eps=1e-3, weight_decay=0.01)
+    masked = 0
+    for lines, tensors in updates:
+        loss, here = train_truth.minibatch_loss(lines, logits_of(model), options)
+        masked += here
+        optimizer.zero_grad()
+        loss.backward()
+        torch.testing.assert_close(tensors["loss"][0].double(), loss.detach().double(), rtol=tolerance, atol=tolerance)
+        for name, parameter in model.named_parameters():
+            scale = parameter.grad.abs().max()
+            error = (tensors["gradient." + name].to(dtype) - parameter.grad).abs().max()
+            assert error <= tolerance * scale + 1e-7, (name, float(error), float(scale))
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.testing.assert_close(tensors["grad_norm"][0].double(), norm.double(), rtol=tolerance, atol=1e-6)
+        optimizer.step()
+        with torch.no_grad():
+            for name in names:
+                parameter = model.get_parameter(name)
+                error = (tensors["after." + name].to(dtype) - parameter).abs().max()
+                assert error <= 0.02 * lr, (name, float(error))
+                parameter.copy_(tensors["after." + name])  # so that rounding does not add up over updates
+    return masked
+
+
+@pytest.mark.parametrize("kind", ADVANTAGES)
+def test_every_advantage(policy, tmp_path, kind):
+    case = DEFAULTS | dict(advantage=kind)
+    before, updates = dump_step(policy, tmp_path, case)
+    assert len(updates) == 4
+    check_advantages(kind, updates)
+    assert check_updates(before, updates, options_of(case)) > 0
+
+
+@pytest.mark.parametrize("kind", AGGREGATIONS)
+def test_every_aggregation(policy, tmp_path, kind):
+    case = DEFAULTS | dict(aggregation=kind)
+    before, updates = dump_step(policy, tmp_path, case)
+    check_updates(before, updates, options_of(case))
+
+
+@pytest.mark.parametrize("name", MaskRule.presets())
+def test_every_mask(policy, tmp_path, name):
+    case = DEFAULTS | dict(mask=name)
+    before, updates = dump_step(policy, tmp_path, case)
+    masked = check_updates(before, updates, options_of(case))
+    if name == "none":
+        assert masked == 0
+    elif name != "dppo-binary-tv":  # no single token of this model moves by so much
+        assert masked > 0
+
+
+@pytest.mark.parametrize("loss", ["gspo", "cispo", "tis"])
+def test_the_comparison_losses(policy, tmp_path, loss):
+    case = DEFAULTS | dict(loss=loss)
+    clips = dict(algorithm__loss_clip_low=0.01, algorithm__loss_clip_high=0.01, algorithm__tis_cap=1.05)
+    before, updates = dump_step(policy, tmp_path, case, **clips)
+    check_updates(before, updates, options_of(case, clip_low=0.01, clip_high=0.01, tis_cap=1.05))
+
+
+@pytest.mark.parametrize("kl", ["k1", "k2", "k3"])
+def test_entropy_bonus_and_reference_kl(policy, tmp_path, kl):
+    case = DEFAULTS
+    changes = dict(algorithm__entropy_bonus=0.05, algorithm__kl_coef=0.1, algorithm__kl_estimator=kl)
+    before, updates = dump_step(policy, tmp_path, case, **changes)
+    assert all(len(s["reference"]) == len(s["response"]) for s in updates[0][0])
+    check_updates(before, updates, options_of(case, entropy_bonus=0.05, kl_coef=0.1, kl=kl))
+
+
+def test_a_temperature_divides_the_trainers_logits_too(policy, tmp_path):
+    before, updates = dump_step(policy, tmp_path, DEFAULTS, rollout__temperature=0.7)
+    check_updates(before, updates, options_of(DEFAULTS, temperature=0.7))
+
+
+def test_in_float32_as_in_float64(policy, tmp_path):
+    before, updates = dump_step(policy, tmp_path, DEFAULTS)
+    check_updates(before, updates, options_of(DEFAULTS), dtype=torch.float32)
+
+
+def test_the_first_update_is_on_policy_and_the_recorded_logprobs_are_transformers(policy, tmp_path):
+    before, updates = dump_step(policy, tmp_path, DEFAULTS)
+    model = AutoModelForCausalLM.from_pretrained(before, dtype=torch.float64)
+    for sample in updates[0][0]:
+        log_pi = torch.log_softmax(logits_of(model)(sample), -1)
+        ids = torch.tensor(sample["support_ids"]).view(-1, sample["columns"])
+        recorded = torch.tensor([float("nan") if x is None else x for x in sample["support_logprobs"]])
+        expected = log_pi.gather(1, ids.clamp(min=0)).float()
+        used = ids >= 0
+        torch.testing.assert_close(recorded.view(ids.shape)[used], expected[used], rtol=1e-4, atol=1e-4)
+
+
+def test_the_result_does_not_depend_on_the_split_into_micro_batches(policy, tmp_path):
+    dumps = []
+    for i, micro_tokens in enumerate((16384, 40, 1)):
+        (tmp_path / str(i)).mkdir()
+        _, updates = dump_step(policy, tmp_path / str(i), DEFAULTS, train__micro_tokens=micro_tokens)
+        dumps.append(updates)
+    for other in dumps[1:]:
+        for (lines, tensors), (other_lines, other_tensors) in zip(dumps[0], other, strict=True):
+            assert lines == other_lines
+            for name, value in tensors.items():
+                torch.testing.assert_close(other_tensors[name], value, rtol=1e-4, atol=3e-5, msg=name)
+
+
+def test_a_recomputed_anchor_makes_the_first_update_exactly_on_policy(policy, tmp_path):
+    case = DEFAULTS
+    changes = dict(algorithm__anchor="recomputed", model__precision="fp8_rollout", train__epochs=1)
+    _, updates = dump_step(policy, tmp_path, case, **changes)
+    lines, tensors = updates[0]
+    loss = -sum(len(s["response"]) * s["advantage"] for s in lines) / sum(len(s["response"]) for s in lines)
+    torch.testing.assert_close(float(tensors["loss"][0]), loss, rtol=2e-3, atol=2e-3)
