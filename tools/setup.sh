@@ -69,6 +69,7 @@ make_adapter_venvs() {
   for name in "${adapters[@]}"; do make_venv ".venv-$name" "requirements-$name.txt" .venv; done
 }
 
+# build_augur [TARGET...]: all targets unless some are named.
 build_augur() {
   if [ ! -f build/build.ninja ]; then
     say "configuring build/"
@@ -79,13 +80,14 @@ build_augur() {
     rm -f build-configure.log
   fi
   say "building build/augur"
-  ninja -C build --quiet
+  ninja -C build --quiet "$@"
 }
 
+# set_up [TARGET...]: everything build/augur needs, and the named targets, or all.
 set_up() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed"
   install_system_packages "${system_packages[@]}"
   make_venv .venv requirements.txt
   install_truth
-  build_augur
+  build_augur "$@"
 }
