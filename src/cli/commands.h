@@ -15,6 +15,8 @@ void AddTrainCommand(CLI::App& app);
 void AddSftCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddConfigCommand(CLI::App& app);
+void AddAnalyzeCommand(CLI::App& app);
+void AddCompareCommand(CLI::App& app);
 void AddReportCommand(CLI::App& app);
 void AddBenchCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
@@ -29,6 +31,8 @@ inline void AddCommands(CLI::App& app) {
   AddSftCommand(app);
   AddConvertCommand(app);
   AddConfigCommand(app);
+  AddAnalyzeCommand(app);
+  AddCompareCommand(app);
   AddReportCommand(app);
   AddBenchCommand(app);
   AddDoctorCommand(app);

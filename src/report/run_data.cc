@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
-#include "report/json_lines.h"
+#include "metrics/json_lines.h"
 #include "report/series.h"
 #include "report/viewer_tokens.h"
 

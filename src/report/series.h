@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/json.h"
-#include "report/json_lines.h"
+#include "metrics/json_lines.h"
 
 namespace augur {
 

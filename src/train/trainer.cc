@@ -15,6 +15,7 @@
 #include "metrics/tensorboard.h"
 #include "model/load.h"
 #include "model/save.h"
+#include "train/audit.h"
 #include "train/checkpoint.h"
 #include "train/decision_log.h"
 #include "train/device.h"
@@ -215,9 +216,13 @@ void Run::Learn(const Experience& experience, StepMetrics* metrics) {
   std::optional<StepDump> dump;
   if (!options_.dump.empty()) dump.emplace(options_.dump, model_, learner_.optimizer());
   const bool due = decisions_.Due(state_.step);
-  if (due) {
-    hooks.last_minibatch = [this](const MicroBatch& batch, const PolicyLoss& out) {
-      decisions_.Visit(batch, out);
+  std::optional<Audit> audit;
+  if (config_.audit.every > 0 && state_.step % config_.audit.every == 0)
+    audit.emplace(model_, learner_.loss());
+  if (due || audit) {
+    hooks.last_minibatch = [&](const MicroBatch& batch, const PolicyLoss& out) {
+      if (due) decisions_.Visit(batch, out);
+      if (audit) audit->See(batch, out);
     };
   }
   hooks.before_update = [&](std::span<const TrainSample> samples, const StepSums& sums) {
@@ -228,6 +233,7 @@ void Run::Learn(const Experience& experience, StepMetrics* metrics) {
     if (dump) dump->AfterUpdate(result);
   };
   learner_.Learn(state_.step, experience, hooks, metrics);
+  if (audit) audit->Finish(metrics);
   metrics->Set("timing_s/update_actor", Since(start));
 }
 

@@ -130,3 +130,102 @@ def make_run(run: Path, steps: int = 60, seed: int = 0, responses: int = 12, mod
     write_lines(run / "tokens.jsonl", [response(rng, 10 * (1 + i // 4)) for i in range(responses)])
     (run / "summary.json").write_text(json.dumps({"before": 0.31, "after": 0.62, "train_seconds": 171.5, "seed": seed}))
     return run
+
+
+def figure(mean: float, se: float = 0.01) -> dict:
+    return {"mean": mean, "se": se, "seeds": 8}
+
+
+def paired(mean: float, se: float = 0.01) -> dict:
+    return figure(mean, se) | {"t": mean / se, "p": 0.012, "below": 6, "above": 2, "sign_p": 0.29}
+
+
+def make_analysis(run: Path) -> dict:
+    """analysis.json as augur analyze writes it, with figures like those of the study in the paper's section 4.2."""
+    rng = np.random.default_rng(1)
+    changes = np.sort(rng.normal(-0.004, 0.01, size=120))
+    ecdf = [[float(x), (i + 1) / len(changes)] for i, x in enumerate(changes)]
+    names = ["ratio", "predicted-aggregated", "predicted-uniform", "predicted-exact", "predicted-full"]
+    criteria = []
+    for i, name in enumerate(names):
+        control = {"change": figure(0.0081), "minus_unmasked": paired(-0.0147), "minus_ratio": paired(-0.0001 * i)}
+        criterion = {
+            "name": name,
+            "masked": figure(0.4),
+            "prediction": {"sign_accuracy": figure(0.64 + 0.01 * i), "pooled": 0.64, "counted": 900, "zeros": 3},
+            "control": control | {"surrogate_kept": figure(0.88)},
+            "per_seed": [],
+        }
+        if i:
+            criterion["disagreements"] = {
+                "count": figure(82, 5),
+                "total": 656,
+                "kept": 300,
+                "ratio_kept": 356,
+                "unsafe_keep": figure(0.342),
+                "ratio_unsafe_keep": figure(0.369),
+                "unsafe_keep_minus_ratio": paired(-0.027),
+                "contraction": 0.651,
+                "ratio_contraction": None,
+                "ecdf": ecdf,
+                "ratio_ecdf": [[x + 0.001, f] for x, f in ecdf],
+            }
+        criteria.append(criterion)
+    points = [[0.1 * x, x, 2 * x, 0.0, 3.1 * x, 3.0 * x] for x in rng.normal(0, 0.004, size=60).tolist()]
+    study = {
+        "divergence": "kl",
+        "delta": DELTA,
+        "tokens": 40000,
+        "outside_total": 1435,
+        "outside": figure(179.4, 12),
+        "unmasked_change": figure(0.0228),
+        "criteria": criteria,
+        "decomposition": {
+            "tokens": 60,
+            "median_size": {"own": 1.3e-3, "others": 3.6e-3, "momentum": 1.1e-2, "weight_decay": 1e-6},
+            "momentum_cosine": figure(0.94),
+            "oracle_sign_accuracy": 0.994,
+            "own_effect_sign_accuracy": dict.fromkeys(names, 0.97),
+            "points": points,
+        },
+    }
+    empty = study | {"divergence": "tv", "outside_total": 0, "decomposition": None}
+    analysis = {"kind": "analysis", "seeds": list(range(8)), "sequences": 1024, "measured_sequences": 256}
+    analysis |= {"warmup": 4, "preceding": 3, "staleness": 0, "full_vocabulary": True, "divergences": [study, empty]}
+    (run / "analysis.json").write_text(json.dumps(analysis))
+    return analysis
+
+
+def make_comparison(run: Path) -> dict:
+    """compare.json as augur compare writes it."""
+
+    def spread(mean: float) -> dict:
+        return {"mean": mean, "low": 0.95 * mean, "high": 1.05 * mean, "by_seed": [mean] * 8}
+
+    arms = []
+    for i, name in enumerate(["grpo-clip-higher", "dppo-topk-kl", "predictive-aggregated", "predictive-restore"]):
+        steps = list(range(0, 101, 10))
+        height = [0.31 + (0.25 + 0.02 * i) * (1 - math.exp(-step / 30)) for step in steps]
+        curve = {"x": steps, "mean": height, "low": [0.96 * h for h in height], "high": [1.04 * h for h in height]}
+        difference = spread(0.02 * i) | {"p": 0.04, "below": 1, "above": 7, "sign_p": 0.07}
+        arms.append(
+            {
+                "name": name,
+                "rule": RULE,
+                "final_accuracy": spread(height[-1]),
+                "auc_accuracy": spread(0.5),
+                "reward": spread(0.6),
+                "response_length": spread(11.0),
+                "ppo_kl": spread(0.002),
+                "clip_fraction": spread(0.015),
+                "outside": spread(0.03),
+                "collapses": 0,
+                "minus_baseline": {"final_accuracy": difference, "auc_accuracy": difference} if i else None,
+                "curves": {"accuracy": curve, "reward": curve},
+                "runs": [{"seed": s, "finished": s < 7 or i > 0, "note": "40 of 100 steps"} for s in range(8)],
+            }
+        )
+    comparison = {"kind": "comparison", "level": 0.95, "steps": 100, "baseline": arms[0]["name"]}
+    comparison |= {"seeds": list(range(8)), "arms": arms}
+    (run / "compare.json").write_text(json.dumps(comparison))
+    return comparison

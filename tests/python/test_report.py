@@ -248,7 +248,7 @@ def test_a_damaged_and_unfinished_run_shows_what_is_whole(browser, tmp_path):
         "config.yaml is damaged",
     ):
         assert part in text
-    assert "summary.json" in text
+    assert "summary.json" in text and "analysis.json is not what this page reads" in text
     assert browser.ask("series(RUNS[0], 'critic/score/mean').length") == 40
     assert browser.ask("document.querySelectorAll('.response').length") == 11
 
@@ -303,3 +303,43 @@ def test_a_path_that_is_no_directory_is_a_user_error(tmp_path):
     assert done.returncode == 2 and "place.html" in done.stderr
     done = run_augur("report", check=False)
     assert done.returncode == 2
+
+
+def table_with(browser: Browser, head: str) -> list[list[str]]:
+    """The cells of the table whose first row holds that heading."""
+    cells = "(table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent))"
+    tables = browser.ask(f"[...document.querySelectorAll('table')].map({cells})")
+    return next(rows for rows in tables if head in rows[0])
+
+
+def test_an_analysis_is_shown_with_its_own_figures(browser, tmp_path):
+    run = tmp_path / "study"
+    run.mkdir()
+    kl = report_runs.make_analysis(run)["divergences"][0]
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert browser.problems == []
+    for row, criterion in zip(table_with(browser, "sign accuracy %")[1:], kl["criteria"], strict=True):
+        accuracy = criterion["prediction"]["sign_accuracy"]
+        assert row[2] == f"{100 * accuracy['mean']:.1f} ± {100 * accuracy['se']:.1f}"
+    disagreements = table_with(browser, "unsafe keep %")
+    assert len(disagreements) == len(kl["criteria"]) and "34.2 ± 1.0" in disagreements[1]
+    assert "65.1" in disagreements[1] and "–" in disagreements[1]
+    text = browser.ask("document.querySelector('#analysis-0').textContent")
+    assert "1,435 of 40,000 tokens outside" in text and "No token was outside by this divergence" in text
+    assert browser.ask("charts.length") == 2
+
+
+def test_a_comparison_is_shown_with_intervals_and_names_unfinished_runs(browser, tmp_path):
+    run = tmp_path / "compared"
+    run.mkdir()
+    arms = report_runs.make_comparison(run)["arms"]
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert browser.problems == []
+    for row, arm in zip(table_with(browser, "final accuracy %")[1:], arms, strict=True):
+        final = arm["final_accuracy"]
+        assert row[1] == f"{100 * final['mean']:.1f} [{100 * final['low']:.1f}, {100 * final['high']:.1f}]"
+    assert "grpo-clip-higher, seed 7: 40 of 100 steps" in notes(browser)
+    shown = browser.ask("charts[0].chart.data.datasets.filter((d) => d.label).map((d) => d.data.map((p) => p.y))")
+    assert shown == [arm["curves"]["accuracy"]["mean"] for arm in arms]

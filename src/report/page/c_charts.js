@@ -69,6 +69,11 @@ function lineDatasets(lines) {
     const few = raw.length < 40;
     const common = { borderColor: color, backgroundColor: color, borderDash: line.dash || [], pointHitRadius: 6 };
     const smoothed = smoothing > 0 && raw.length > 2 && !line.exact;
+    if (line.band && !smoothed) {
+      const edge = { ...common, label: null, borderWidth: 0, pointRadius: 0, pointHitRadius: 0, backgroundColor: color + "22" };
+      sets.push({ ...edge, data: line.band.map(([x, low]) => ({ x, y: low })), fill: false });
+      sets.push({ ...edge, data: line.band.map(([x, , high]) => ({ x, y: high })), fill: "-1" });
+    }
     if (smoothed) {
       sets.push({ ...common, data: raw, label: null, borderColor: color + "44", borderWidth: 1, pointRadius: 0 });
     }
@@ -85,7 +90,10 @@ function lineDatasets(lines) {
   return sets;
 }
 
-function lineChart(parent, { title, about, lines, percentages, yTitle, least }) {
+function lineChart(parent, options) {
+  curveChart(parent, { xTitle: "step", ...options });
+}
+function curveChart(parent, { title, about, lines, percentages, xTitle, yTitle, least, legend }) {
   const { frame, canvas } = chartFrame(title, about);
   parent.append(frame);
   const label = (item) => {
@@ -100,10 +108,10 @@ function lineChart(parent, { title, about, lines, percentages, yTitle, least }) 
       maintainAspectRatio: false,
       animation: false,
       interaction: { mode: "nearest", axis: "x", intersect: false },
-      scales: axes("step", yTitle, percentages, least === undefined ? {} : { y: { suggestedMin: least } }),
+      scales: axes(xTitle, yTitle, percentages, least === undefined ? {} : { y: { suggestedMin: least } }),
       plugins: {
-        legend: { display: false },
-        tooltip: { ...tooltip({ title: (items) => (items.length ? `step ${items[0].parsed.x}` : ""), label }), filter: (item) => item.dataset.label !== null },
+        legend: { display: Boolean(legend), position: "bottom", labels: { color: cssColor("var(--soft)"), boxHeight: 1, filter: (item) => Boolean(item.text) } },
+        tooltip: { ...tooltip({ title: (items) => (items.length ? `${xTitle} ${number(items[0].parsed.x)}` : ""), label }), filter: (item) => item.dataset.label !== null },
       },
     },
   }));
@@ -144,7 +152,7 @@ function keepPowers(axis) {
   });
 }
 
-function scatterChart(parent, { title, about, sets, x, y, lines }) {
+function scatterChart(parent, { title, about, sets, x, y, lines, plain }) {
   const { frame, canvas } = chartFrame(title, about);
   parent.append(frame);
   const rule = {
@@ -199,7 +207,7 @@ function scatterChart(parent, { title, about, sets, x, y, lines }) {
         scales,
         plugins: {
           legend: { display: true, position: "bottom", labels: { usePointStyle: true, color: cssColor("var(--soft)"), boxHeight: 7 } },
-          tooltip: tooltip({ label: (item) => `${item.dataset.label}, step ${item.raw.step}: ${x.short} ${number(item.raw.x)}, ${y.short} ${number(item.raw.full ?? item.raw.y)}, A ${number(item.raw.a)}` }),
+          tooltip: tooltip({ label: (item) => plain ? `${item.dataset.label}: ${x.short} ${number(item.raw.x)}, ${y.short} ${number(item.raw.y)}` : `${item.dataset.label}, step ${item.raw.step}: ${x.short} ${number(item.raw.x)}, ${y.short} ${number(item.raw.full ?? item.raw.y)}, A ${number(item.raw.a)}` }),
         },
       },
       plugins: [rule],

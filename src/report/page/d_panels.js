@@ -1,10 +1,7 @@
 // The panels of curves: training, mask, mismatch, and whatever else was logged.
 function showCurves() {
+  if (!metricNames().length) return;
   const section = addSection("curves", "Training");
-  if (!metricNames().length) {
-    section.append(el("p.soft", "No run has recorded metrics yet."));
-    return;
-  }
   section.append(el("div.tools", smoothingTool(), RUNS.length > 1 ? runLegend() : null));
   const grid = el("div.grid");
   section.append(grid);
@@ -106,7 +103,7 @@ const MISMATCH = [
   [/(rollout|mismatch).*(diff|logp).*mean/, "Log-prob difference", "rollout engine against trainer, mean of |log μ − log π|"],
   [/(rollout|mismatch).*(diff|logp).*max/, "Largest log-prob difference", "rollout engine against trainer, largest of the step"],
   [/(rollout|mismatch).*kl/, "KL to the rollout policy", "before the first update of a step"],
-  [/(staleness|age)/, "Age of the rollouts", "weight versions between sampling and update"],
+  [/(^|\/)(staleness|age)$/, "Age of the rollouts", "weight versions between sampling and update"],
   ["mask/mass_clamped", "Mass clamped", "share of tokens whose recorded mass exceeded 1 by rounding"],
   ["mask/ratio", "Ratio", "mean of π/μ over tokens"],
 ];

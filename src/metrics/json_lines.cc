@@ -1,4 +1,4 @@
-#include "report/json_lines.h"
+#include "metrics/json_lines.h"
 
 #include <algorithm>
 

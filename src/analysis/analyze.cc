@@ -1,0 +1,215 @@
+#include "analysis/analyze.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "analysis/experiment.h"
+#include "analysis/full_support.h"
+#include "analysis/state_copy.h"
+#include "base/error.h"
+#include "model/load.h"
+#include "train/advantage.h"
+#include "train/device.h"
+#include "train/experience.h"
+#include "train/learner.h"
+#include "train/schedule.h"
+
+namespace augur {
+namespace {
+
+// Log-probs of the whole vocabulary take 8 bytes an entry; this many are at hand's reach.
+constexpr int64_t kMostFullEntries = int64_t{1} << 26;
+
+RolloutPrecision EnginePrecision(Precision precision) {
+  if (precision == Precision::kFp32) return RolloutPrecision::kFp32;
+  return precision == Precision::kBf16 ? RolloutPrecision::kBf16 : RolloutPrecision::kFp8;
+}
+
+void CheckConfig(const RlConfig& config) {
+  if (config.algorithm.loss != LossKind::kMasked) {
+    throw Error("algorithm.loss", "analyze compares masks, and this loss has none",
+                "set algorithm.loss=masked");
+  }
+  if (config.algorithm.kl_coef != 0 || config.algorithm.entropy_bonus != 0) {
+    throw Error("algorithm", "analyze needs a loss that is the masked surrogate alone",
+                "set algorithm.kl_coef=0 and algorithm.entropy_bonus=0");
+  }
+  if (config.algorithm.anchor != Anchor::kRollout) {
+    throw Error("algorithm.anchor", "analyze measures from the log-probs that the rollouts recorded",
+                "set algorithm.anchor=rollout");
+  }
+  if (config.rollout.support < 1) {
+    throw Error("rollout.support", "is 0: there is no divergence without a recorded support",
+                "set rollout.support=20");
+  }
+}
+
+int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Everything one seed needs, made once; the model goes back to its beginning before each.
+class Laboratory {
+ public:
+  Laboratory(const RlConfig& config, const AnalyzeOptions& options)
+      : config_(config),
+        options_(options),
+        text_(ModelText::FromDirectory(config.model.path, config.data)),
+        prompts_(LoadPrompts(text_, config.data, config.data.train)),
+        model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
+        learner_(config_, model_, std::nullopt),
+        start_(model_, learner_.optimizer()),
+        engine_(model_, {.precision = EnginePrecision(config.model.precision),
+                         .memory_share = config.rollout.memory_share,
+                         .max_batch = config.rollout.max_batch}) {
+    const int64_t groups =
+        RoundUp((options.sequences + config.rollout.group - 1) / config.rollout.group, options.preceding + 1);
+    sequences_ = groups * config.rollout.group;
+    const int64_t vocabulary = model_.config.vocab_size;
+    full_ = sequences_ * config.rollout.max_tokens * vocabulary <= kMostFullEntries &&
+            config.rollout.support < vocabulary - 1;
+  }
+
+  std::vector<SeedOutcome> Run(int64_t seed);
+  int64_t sequences() const { return sequences_; }
+  bool full() const { return full_; }
+
+ private:
+  Experience WarmUp(int64_t steps);
+  Experience Measured(uint64_t* position);
+  std::vector<TrainSample> Samples(const Experience& experience) const;
+
+  RlConfig config_;
+  const AnalyzeOptions options_;
+  const ModelText text_;
+  const TokenizedPrompts prompts_;
+  const Model model_;
+  Learner learner_;
+  const StateCopy start_;
+  Engine engine_;
+  int64_t sequences_ = 0;
+  bool full_ = false;
+};
+
+Experience Laboratory::Measured(uint64_t* position) {
+  RlConfig wide = config_;
+  wide.rollout.prompts = sequences_ / config_.rollout.group;
+  wide.algorithm.dynamic_sampling = false;
+  if (full_) wide.rollout.support = model_.config.vocab_size - 1;
+  return ExperienceMaker(wide, text_, prompts_, engine_).Make(position);
+}
+
+std::vector<TrainSample> Laboratory::Samples(const Experience& experience) const {
+  std::vector<ScoredResponse> scored;
+  for (size_t i = 0; i < experience.rollouts.size(); ++i) {
+    scored.push_back({experience.rewards[i], static_cast<int64_t>(i) / config_.rollout.group,
+                      static_cast<int64_t>(experience.rollouts[i].tokens.size())});
+  }
+  const std::vector<double> advantages = ComputeAdvantages(config_.algorithm.advantage, scored);
+  std::vector<TrainSample> samples;
+  for (size_t i = 0; i < experience.rollouts.size(); ++i) {
+    const Rollout& rollout = experience.rollouts[i];
+    if (rollout.finish == FinishReason::kFailed || rollout.tokens.empty()) continue;
+    samples.push_back({.rollout = &rollout, .advantage = advantages[i]});
+  }
+  return samples;
+}
+
+// Some steps of training as configured, and among them the batch to be measured, sampled from weights that
+// are rollout.staleness steps old when it is learned from.
+Experience Laboratory::WarmUp(int64_t steps) {
+  ExperienceMaker maker(config_, text_, prompts_, engine_);
+  uint64_t position = 0;
+  std::optional<Experience> measured;
+  StepMetrics ignored;
+  for (int64_t step = 1; step <= steps; ++step) {
+    if (step == steps - config_.rollout.staleness + 1) measured = Measured(&position);
+    learner_.Learn(step, maker.Make(&position), {}, &ignored);
+    engine_.UpdateWeights(model_, step);
+  }
+  return measured ? std::move(*measured) : Measured(&position);
+}
+
+std::vector<SeedOutcome> Laboratory::Run(int64_t seed) {
+  start_.Restore();
+  engine_.UpdateWeights(model_, 0);
+  config_.run.seed = seed;
+  const int64_t warmup = std::max(options_.warmup, config_.rollout.staleness);
+  const Experience whole = WarmUp(warmup);
+  Experience cut = whole;
+  if (full_) {
+    for (Rollout& rollout : cut.rollouts)
+      rollout.support = KeepTopK(rollout.support, config_.rollout.support);
+  }
+  const std::vector<TrainSample> samples = Samples(cut);
+  const std::vector<TrainSample> full = full_ ? Samples(whole) : std::vector<TrainSample>();
+  const auto part = static_cast<int64_t>(samples.size()) / (options_.preceding + 1);
+  const OptimizerFields& o = config_.train.optimizer;
+  const double lr =
+      LearningRate({o.schedule, o.lr, o.warmup_steps, config_.train.steps, o.min_lr_ratio}, warmup);
+  for (int64_t i = 0; i < options_.preceding; ++i) {
+    const auto minibatch =
+        std::span(samples).subspan(static_cast<size_t>(i * part), static_cast<size_t>(part));
+    AccumulateMinibatch(model_, learner_.optimizer(), minibatch, learner_.loss());
+    learner_.optimizer().Update(lr);
+  }
+  const auto learned = static_cast<size_t>(part * options_.preceding);
+  const ExperimentSetup setup{model_, learner_.optimizer(), learner_.loss(), MakeOptimizerOptions(o), lr};
+  const ExperimentBatch batch{std::span(samples).subspan(learned),
+                              std::span(full).subspan(full_ ? learned : 0), seed};
+  return RunExperiment(setup, batch, options_.decomposed);
+}
+
+std::string WhatToChange(const RlConfig& config, const AnalyzeOptions& options) {
+  return fmt::format(
+      "lower mask.delta, or bring the policies further apart: model.precision=fp8_rollout, a larger train.lr "
+      "(now {}), --warmup (now {}), --preceding (now {}), --sequences (now {}) or rollout.staleness (now {})",
+      config.train.optimizer.lr, options.warmup, options.preceding, options.sequences,
+      config.rollout.staleness);
+}
+
+}  // namespace
+
+AnalyzeResult Analyze(const RlConfig& config, const AnalyzeOptions& options,
+                      const std::function<void(int64_t done, int64_t outside)>& progress) {
+  CheckConfig(config);
+  SetThreads(config.run.threads);
+  Laboratory laboratory(config, options);
+  std::vector<SeedOutcome> by_divergence[2];
+  int64_t outside = 0;
+  Json seeds = Json::array();
+  for (int64_t i = 0; i < options.seeds; ++i) {
+    std::vector<SeedOutcome> outcomes = laboratory.Run(config.run.seed + i);
+    seeds.push_back(config.run.seed + i);
+    for (size_t d = 0; d < outcomes.size(); ++d) {
+      outside += static_cast<int64_t>(outcomes[d].outside.size());
+      by_divergence[d].push_back(std::move(outcomes[d]));
+    }
+    progress(i + 1, outside);
+  }
+  if (outside == 0) {
+    throw Error("analyze",
+                fmt::format("no token is outside: every divergence is within mask.delta = {}",
+                            config.mask.rule.delta),
+                WhatToChange(config, options));
+  }
+  AnalyzeResult result;
+  Json divergences = Json::array();
+  for (size_t d = 0; d < std::size(by_divergence); ++d) {
+    divergences.push_back(SummarizeStudy(kDivergenceNames[d], config.mask.rule.delta, by_divergence[d]));
+    result.csv += StudyCsv(kDivergenceNames[d], by_divergence[d], d == 0);
+  }
+  result.analysis = {{"kind", "analysis"},
+                     {"seeds", std::move(seeds)},
+                     {"sequences", laboratory.sequences()},
+                     {"measured_sequences", laboratory.sequences() / (options.preceding + 1)},
+                     {"warmup", options.warmup},
+                     {"preceding", options.preceding},
+                     {"staleness", config.rollout.staleness},
+                     {"full_vocabulary", laboratory.full()},
+                     {"divergences", std::move(divergences)}};
+  return result;
+}
+
+}  // namespace augur

@@ -1,0 +1,38 @@
+// `augur analyze`: the paper's token-level study of direction criteria (section 4.2), on any model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/json.h"
+#include "config/config.h"
+
+namespace augur {
+
+struct AnalyzeOptions {
+  int64_t seeds = 8;
+  // Responses in a seed's batch; rounded up to whole groups and minibatches.
+  int64_t sequences = 1024;
+  // Training steps before the batch is measured, so that the optimizer has its averages and the policy has
+  // moved as it does in a run. At least rollout.staleness.
+  int64_t warmup = 4;
+  // Minibatches of the measured batch that are learned from, under the configured mask, before the one that
+  // is measured. The batch is divided evenly.
+  int64_t preceding = 3;
+  // Outside tokens of each seed and divergence whose change is split by cause.
+  int64_t decomposed = 32;
+};
+
+struct AnalyzeResult {
+  Json analysis;    // analysis.json
+  std::string csv;  // analysis_tokens.csv
+};
+
+// Everything starts from the model as it is on disk, for each seed afresh; nothing is written. `progress` is
+// called with the seeds done. Throws Error where no token of any seed is outside, saying what to change, and
+// for configurations it cannot take apart (a loss other than the masked one, a KL term).
+AnalyzeResult Analyze(const RlConfig& config, const AnalyzeOptions& options,
+                      const std::function<void(int64_t done, int64_t outside)>& progress);
+
+}  // namespace augur

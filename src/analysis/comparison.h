@@ -1,0 +1,52 @@
+// Masks compared over seeds: figures of each run, and what they say together.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+
+namespace augur {
+
+// One training run as its directory tells it.
+struct RunOutcome {
+  int64_t seed = 0;
+  bool finished = false;
+  std::string note;  // why not
+  // "accuracy" (held out, mean over data sources), "reward", "response_length", "ppo_kl", "clip_fraction",
+  // "outside" over steps.
+  std::map<std::string, std::vector<std::pair<int64_t, double>>> curves;
+
+  double FinalAccuracy() const;                 // of the last evaluation; NaN without one
+  double AreaUnderAccuracy() const;             // mean height of the accuracy curve over steps (trapezoids)
+  double Late(const std::string& curve) const;  // mean over the last tenth of the steps
+  // The last accuracy is below half of the best of this run, or it ended because nothing finite was left.
+  bool Collapsed() const;
+};
+
+struct ComparisonArm {
+  std::string name, rule;
+  std::vector<RunOutcome> runs;  // the same seeds in every arm
+};
+
+// Reads metrics.jsonl; what cannot be read is told in `note`. `steps` is where a finished run stands.
+RunOutcome ReadRunOutcome(const std::filesystem::path& run, int64_t seed, int64_t steps);
+
+struct ComparisonOptions {
+  double level = 0.95;  // of the bootstrap intervals
+  int64_t resamples = 10000;
+  int64_t steps = 0;
+};
+
+// compare.json. Differences are paired by seed, against the first arm; seeds that did not finish in both are
+// left out of them.
+Json SummarizeComparison(std::span<const ComparisonArm> arms, const ComparisonOptions& options);
+// One line per run.
+std::string ComparisonCsv(std::span<const ComparisonArm> arms);
+
+}  // namespace augur

@@ -1,0 +1,109 @@
+// augur analyze: do direction criteria tell where the divergence goes, and do their masks hold it?
+#include "analysis/analyze.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands.h"
+#include "config/read.h"
+#include "config/write.h"
+#include "metrics/progress.h"
+#include "report/report.h"
+
+namespace augur {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  AnalyzeOptions options;
+};
+
+std::string Number(const Json& value, double scale, int digits) {
+  if (!value.is_number() || !std::isfinite(value.get<double>())) return "-";
+  return fmt::format("{:.{}f}", scale * value.get<double>(), digits);
+}
+std::string WithError(const Json& figure, double scale, int digits) {
+  return Number(figure["mean"], scale, digits) + " ± " + Number(figure["se"], scale, digits);
+}
+
+void PrintTable(const Json& divergence) {
+  fmt::print("\n{}: {} of {} tokens outside delta = {}; mean change without a mask {} (1e-4)\n",
+             divergence["divergence"].get<std::string>(), divergence["outside_total"].dump(),
+             divergence["tokens"].dump(), divergence["delta"].dump(),
+             WithError(divergence["unmasked_change"], 1e4, 1));
+  fmt::print("{:<22} {:>16} {:>18} {:>18} {:>18}\n", "criterion", "sign accuracy %", "change - unmasked",
+             "change - ratio", "unsafe keep - ratio %");
+  for (const Json& c : divergence["criteria"]) {
+    const bool ratio = !c.contains("disagreements");
+    fmt::print("{:<22} {:>16} {:>19} {:>19} {:>19}\n", c["name"].get<std::string>(),
+               WithError(c["prediction"]["sign_accuracy"], 100, 1),
+               WithError(c["control"]["minus_unmasked"], 1e4, 1),
+               ratio ? "" : WithError(c["control"]["minus_ratio"], 1e4, 1),
+               ratio ? "" : WithError(c["disagreements"]["unsafe_keep_minus_ratio"], 100, 1));
+  }
+}
+
+void Run(const Arguments& arguments) {
+  RlConfig config = ReadRlConfig(arguments.config, arguments.overrides);
+  const std::filesystem::path run = config.run.dir;
+  std::error_code failed;
+  std::filesystem::create_directories(run, failed);
+  if (failed) throw Error(run.string(), failed.message(), "set run.dir to a directory that can be written");
+  Progress bar("analyze", "seed", arguments.options.seeds,
+               {.shown = config.log.console, .plain_interval = 0});
+  const AnalyzeResult result = Analyze(config, arguments.options, [&](int64_t done, int64_t outside) {
+    bar.Update(done, fmt::format("{} tokens outside", outside));
+  });
+  WriteFileAtomically(run / "config.yaml", ToYaml(FieldsOf(config)));
+  WriteFileAtomically(run / "analysis.json", result.analysis.dump() + "\n");
+  WriteFileAtomically(run / "analysis_tokens.csv", result.csv);
+  WriteReport(std::vector{run}, run / "report.html");
+  for (const Json& divergence : result.analysis["divergences"]) PrintTable(divergence);
+  fmt::print("\n{}\n", (run / "report.html").string());
+}
+
+}  // namespace
+
+void AddAnalyzeCommand(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("analyze", "Test, token by token, what direction criteria predict and control");
+  command->footer(
+      "For each seed: some training steps, a fresh batch of rollouts, and from the same state one\n"
+      "update under each criterion's mask (ratio; predicted with each tail; for KL and TV); then D\n"
+      "again on the tokens that were outside. CONFIG is one of augur train's. Writes analysis.json,\n"
+      "analysis_tokens.csv and report.html to run.dir.\n\n"
+      "Example: augur analyze recipes/quickstart.yaml run.dir=runs/analysis --seeds 8\n");
+  const auto arguments = std::make_shared<Arguments>();
+  AnalyzeOptions& options = arguments->options;
+  command->add_option("CONFIG", arguments->config, "A YAML file, as for augur train")->required();
+  command->add_option("KEY=VALUE", arguments->overrides, "Changes, e.g. mask.delta=0.05 model.precision=fp8");
+  command->add_option("--seeds", options.seeds, "How many seeds, counted from run.seed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--sequences", options.sequences, "Responses in each seed's batch")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--warmup", options.warmup, "Training steps before the batch that is measured")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--preceding", options.preceding,
+                   "Minibatches of the batch learned from before the measured one")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--decompose", options.decomposed,
+                   "Outside tokens of a seed whose change is split by cause")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->callback([arguments] { Run(*arguments); });
+}
+
+}  // namespace augur

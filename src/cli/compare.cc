@@ -1,0 +1,178 @@
+// augur compare: the same start, data and seeds under several masks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/comparison.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/compare_file.h"
+#include "config/read.h"
+#include "config/write.h"
+#include "report/report.h"
+#include "train/trainer.h"
+
+namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::vector<std::string> words;  // files, and key=value
+  std::string dir;
+  int64_t seeds = 8, first_seed = 0;
+  double level = 0.95;
+};
+
+struct Plan {
+  fs::path dir;
+  std::vector<CompareArm> arms;
+};
+
+Plan MakePlan(const Arguments& arguments) {
+  Plan plan;
+  std::vector<std::string> files, overrides;
+  for (const std::string& word : arguments.words) {
+    (word.find('=') == std::string::npos ? files : overrides).push_back(word);
+  }
+  if (files.empty())
+    throw Error("compare", "no configuration was named", "for example recipes/compare-tiny.yaml");
+  for (const std::string& name : files) {
+    CompareFile file = ReadCompareFile(name);
+    if (plan.dir.empty()) plan.dir = file.dir;
+    for (CompareArm& arm : file.arms) {
+      arm.overrides.insert(arm.overrides.end(), overrides.begin(), overrides.end());
+      const bool taken =
+          std::ranges::any_of(plan.arms, [&](const CompareArm& a) { return a.name == arm.name; });
+      if (taken)
+        throw Error(name, fmt::format("a second arm is named '{}'", arm.name), "give each its own name");
+      plan.arms.push_back(std::move(arm));
+    }
+  }
+  if (!arguments.dir.empty()) plan.dir = arguments.dir;
+  if (plan.dir.empty()) plan.dir = "runs/compare";
+  return plan;
+}
+
+RlConfig ConfigOf(const Plan& plan, const CompareArm& arm, int64_t seed) {
+  std::vector<std::string> overrides = arm.overrides;
+  overrides.push_back(fmt::format("run.seed={}", seed));
+  overrides.push_back(
+      fmt::format("run.dir={}", (plan.dir / arm.name / fmt::format("seed-{}", seed)).string()));
+  return ReadRlConfig(arm.config, overrides);
+}
+
+// A finished run is not trained again, but must be the one that is asked for.
+bool IsFinished(const RlConfig& config) {
+  const fs::path run = config.run.dir;
+  if (!fs::exists(run / "summary.json")) return false;
+  const std::vector<std::string> changed = ChangedKeys(ReadRlConfig(run / "config.yaml"), config);
+  if (!changed.empty()) {
+    throw Error(run.string(), fmt::format("was trained with another configuration: {}", changed.front()),
+                "choose another --dir, or remove that run");
+  }
+  return ReadRunOutcome(run, config.run.seed, config.train.steps).finished;
+}
+
+// False where a signal asked to stop.
+bool TrainOne(const RlConfig& config, std::string* failure) {
+  try {
+    return RunTraining(config, {}).stopped_by.empty();
+  } catch (const Error& error) {
+    // A run that breaks down is a result, too; anything else is the user's to mend.
+    if (std::string_view(error.what()).find("not finite") == std::string_view::npos) throw;
+    *failure = error.what();
+    fmt::print(stderr, "augur: warning: {}\n", error.what());
+    return true;
+  }
+}
+
+std::string Cell(const Json& figure) {
+  if (!figure["mean"].is_number() || !std::isfinite(figure["mean"].get<double>())) return "-";
+  return fmt::format("{:.1f} [{:.1f}, {:.1f}]", 100 * figure["mean"].get<double>(),
+                     100 * figure["low"].get<double>(), 100 * figure["high"].get<double>());
+}
+
+void PrintTable(const Json& comparison) {
+  fmt::print("{:<28} {:>20} {:>22} {:>20} {:>10}\n", "mask", "final accuracy %",
+             "minus " + comparison["baseline"].get<std::string>(), "area under curve %", "collapses");
+  for (const Json& arm : comparison["arms"]) {
+    fmt::print("{:<28} {:>20} {:>22} {:>20} {:>10}\n", arm["name"].get<std::string>(),
+               Cell(arm["final_accuracy"]),
+               arm["minus_baseline"].is_null() ? "" : Cell(arm["minus_baseline"]["final_accuracy"]),
+               Cell(arm["auc_accuracy"]), arm["collapses"].get<int64_t>());
+  }
+}
+
+void Run(const Arguments& arguments) {
+  const Plan plan = MakePlan(arguments);
+  std::vector<ComparisonArm> arms;
+  for (const CompareArm& arm : plan.arms) {  // reads every configuration before anything is trained
+    arms.push_back({arm.name, FormatRule(ConfigOf(plan, arm, arguments.first_seed).mask.rule), {}});
+  }
+  const int64_t total = arguments.seeds * static_cast<int64_t>(plan.arms.size());
+  int64_t number = 0, steps = 0;
+  for (int64_t i = 0; i < arguments.seeds;
+       ++i) {  // seed by seed, so that a half-done comparison is a fair one
+    for (size_t a = 0; a < plan.arms.size(); ++a) {
+      const RlConfig config = ConfigOf(plan, plan.arms[a], arguments.first_seed + i);
+      steps = config.train.steps;
+      std::string failure;
+      ++number;
+      if (!IsFinished(config)) {
+        fmt::print(stderr, "[{}/{}] {}, seed {}\n", number, total, plan.arms[a].name, config.run.seed);
+        if (!TrainOne(config, &failure)) {
+          fmt::print("stopped; the same command goes on from there\n");
+          return;
+        }
+      }
+      arms[a].runs.push_back(ReadRunOutcome(config.run.dir, config.run.seed, config.train.steps));
+      if (!failure.empty()) arms[a].runs.back().note = failure;
+    }
+  }
+  const Json comparison = SummarizeComparison(arms, {.level = arguments.level, .steps = steps});
+  WriteFileAtomically(plan.dir / "compare.json", comparison.dump() + "\n");
+  WriteFileAtomically(plan.dir / "compare.csv", ComparisonCsv(arms));
+  WriteReport(std::vector{plan.dir}, plan.dir / "report.html");
+  PrintTable(comparison);
+  fmt::print("{}\n", (plan.dir / "report.html").string());
+}
+
+}  // namespace
+
+void AddCompareCommand(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("compare", "Train under several masks with the same seeds, and compare");
+  command->footer(
+      "CONFIG is a comparison,\n\n"
+      "  base: quickstart.yaml                  # one of augur train's, beside this file\n"
+      "  set: [train.steps=100, eval.every=10]  # for every arm\n"
+      "  arms:                                  # the first is what the others are held against\n"
+      "    clip: [mask=clip]\n"
+      "    predictive: [mask=predictive-kl-exact]\n\n"
+      "or several files of augur train's, an arm each. Every run has a directory ARM/seed-N; the command\n"
+      "goes on where it was stopped. Writes compare.json, compare.csv and report.html.\n\n"
+      "Example: augur compare recipes/compare-tiny.yaml --seeds 8\n");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("CONFIG", arguments->words, "Comparisons or configurations, and key=value for all arms")
+      ->required();
+  command->add_option("--seeds", arguments->seeds, "How many seeds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--first-seed", arguments->first_seed, "The first of them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--dir", arguments->dir,
+                      "Where the runs go; by default the file's dir, or runs/ and its name");
+  command->add_option("--level", arguments->level, "Of the confidence intervals")
+      ->check(CLI::Range(0.5, 0.999))
+      ->capture_default_str();
+  command->callback([arguments] { Run(*arguments); });
+}
+
+}  // namespace augur

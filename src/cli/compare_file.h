@@ -1,0 +1,37 @@
+// What augur compare is to train.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace augur {
+
+// One way of training, before seeds are dealt out.
+struct CompareArm {
+  std::string name;
+  std::string config;                  // a file of augur train's
+  std::vector<std::string> overrides;  // "key=value"
+};
+
+struct CompareFile {
+  std::string dir;  // empty: runs/ and the file's name
+  std::vector<CompareArm> arms;
+};
+
+// Reads a comparison,
+//
+//   base: quickstart.yaml                   # beside this file
+//   dir: runs/compare-tiny                  # optional
+//   set: [train.steps=100, eval.every=10]   # for every arm
+//   arms:
+//     clip: [mask=clip]
+//     predictive: [mask=predictive-kl-exact, mask.delta=0.05]
+//
+// or, where a file has no arms, takes it as the configuration of one arm named after the file. Throws Error
+// naming file and line.
+CompareFile ReadCompareFile(const std::string& path);
+
+}  // namespace augur

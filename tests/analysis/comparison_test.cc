@@ -1,0 +1,74 @@
+#include "analysis/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+namespace augur {
+namespace {
+
+RunOutcome MadeRun(int64_t seed, std::vector<std::pair<int64_t, double>> accuracy) {
+  RunOutcome run;
+  run.seed = seed;
+  run.finished = true;
+  run.curves["accuracy"] = std::move(accuracy);
+  for (int64_t step = 1; step <= 20; ++step)
+    run.curves["reward"].emplace_back(step, static_cast<double>(step));
+  return run;
+}
+
+TEST(Comparison, FiguresOfOneRun) {
+  const RunOutcome run = MadeRun(0, {{0, 0.2}, {10, 0.6}, {20, 0.4}});
+  EXPECT_DOUBLE_EQ(run.FinalAccuracy(), 0.4);
+  EXPECT_NEAR(run.AreaUnderAccuracy(), (10 * 0.4 + 10 * 0.5) / 20, 1e-12);
+  EXPECT_DOUBLE_EQ(run.Late("reward"), 19.5);
+  EXPECT_FALSE(run.Collapsed());
+  EXPECT_TRUE(MadeRun(0, {{0, 0.2}, {10, 0.6}, {20, 0.29}}).Collapsed());
+  RunOutcome broken = MadeRun(0, {{0, 0.2}});
+  broken.note = "step 7: 3 updates in a row had a loss or gradient that is not finite";
+  EXPECT_TRUE(broken.Collapsed());
+}
+
+TEST(Comparison, DifferencesArePairedBySeedAndSkipUnfinishedRuns) {
+  ComparisonArm base{
+      "clip",
+      "",
+      {MadeRun(0, {{0, 0.1}, {10, 0.5}}), MadeRun(1, {{0, 0.1}, {10, 0.7}}), MadeRun(2, {{0, 0.1}})}};
+  ComparisonArm other{
+      "new",
+      "",
+      {MadeRun(0, {{0, 0.1}, {10, 0.6}}), MadeRun(1, {{0, 0.1}, {10, 0.8}}), MadeRun(2, {{0, 0.9}})}};
+  base.runs[2].finished = false;
+  const Json json = SummarizeComparison(std::vector{base, other}, {.resamples = 2000, .steps = 10});
+  EXPECT_EQ(json["baseline"], "clip");
+  EXPECT_TRUE(json["arms"][0]["minus_baseline"].is_null());
+  const Json& difference = json["arms"][1]["minus_baseline"]["final_accuracy"];
+  EXPECT_NEAR(difference["mean"], 0.1, 1e-12);
+  EXPECT_EQ(difference["by_seed"].size(), 2u);
+  EXPECT_NEAR(json["arms"][0]["final_accuracy"]["mean"], 0.6, 1e-12);
+  EXPECT_GE(json["arms"][0]["final_accuracy"]["low"].get<double>(), 0.5 - 1e-12);
+  const std::string csv = ComparisonCsv(std::vector{base, other});
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 7);
+}
+
+TEST(Comparison, ReadsMetricsOfARunWithRepeatedAndDamagedLines) {
+  const std::filesystem::path run = std::filesystem::path(testing::TempDir()) / "augur_comparison";
+  std::filesystem::create_directories(run);
+  std::ofstream(run / "metrics.jsonl")
+      << R"({"step":0,"data":{"val-core/a/acc/mean@4":0.25,"val-core/b/acc/mean@4":0.75}})" << '\n'
+      << R"({"step":1,"data":{"critic/score/mean":0.1}})" << '\n'
+      << R"({"step":1,"data":{"critic/score/mean":0.5,"mask/masked":null}})" << "\n{\"step\":2,\"da";
+  const RunOutcome outcome = ReadRunOutcome(run, 3, 2);
+  EXPECT_DOUBLE_EQ(outcome.FinalAccuracy(), 0.5);
+  EXPECT_DOUBLE_EQ(outcome.Late("reward"), 0.5);
+  EXPECT_TRUE(std::isnan(outcome.Late("clip_fraction")));
+  EXPECT_FALSE(outcome.finished);
+  EXPECT_TRUE(outcome.note.starts_with("1 of 2 steps"));
+  EXPECT_FALSE(ReadRunOutcome(run / "absent", 3, 2).finished);
+  std::filesystem::remove_all(run);
+}
+
+}  // namespace
+}  // namespace augur

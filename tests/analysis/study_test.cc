@@ -1,0 +1,90 @@
+#include "analysis/study.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace augur {
+namespace {
+
+// Four outside tokens with advantage 1; the ratio masks the first two, the prediction the second and third.
+SeedOutcome Example(int64_t seed) {
+  SeedOutcome s;
+  s.seed = seed;
+  s.tokens = 100;
+  for (int64_t i = 0; i < 4; ++i) s.outside.push_back({0, i, 5, 1.0, 1.2, 0.3});
+  s.unmasked_change = {0.4, 0.2, -0.1, 0.0};
+  CriterionOutcome ratio{
+      "ratio", {0.1, 0.1, -0.1, -0.1}, {false, false, true, true}, {0.1, 0.1, -0.2, 0.0}, 0.5};
+  CriterionOutcome predicted{
+      "predicted-exact", {-0.1, 0.2, 0.3, -0.1}, {true, false, false, true}, {0.3, 0.1, -0.3, 0.0}, 0.6};
+  s.criteria = {ratio, predicted};
+  s.parts = {{0, 0.1, 0.1, 0.2, 0.0}, {2, 0.05, -0.2, 0.1, 0.0}};
+  s.momentum_cosine = 0.9;
+  return s;
+}
+
+TEST(Study, CountsSignsAgainstTheUnmaskedChangeWithZerosApart) {
+  const std::vector<SeedOutcome> seeds = {Example(0), Example(1)};
+  const Json study = SummarizeStudy("kl", 0.15, seeds);
+  EXPECT_EQ(study["outside_total"], 8);
+  const Json& ratio = study["criteria"][0]["prediction"];
+  EXPECT_EQ(ratio["zeros"], 2);
+  EXPECT_EQ(ratio["counted"], 6);
+  EXPECT_DOUBLE_EQ(ratio["pooled"], 1.0);
+  EXPECT_DOUBLE_EQ(study["criteria"][1]["prediction"]["pooled"], 1.0 / 3);
+}
+
+TEST(Study, UnsafeKeepsAreThoseOfTheCriterionsOwnUpdateOnDisagreements) {
+  const std::vector<SeedOutcome> seeds = {Example(0), Example(1)};
+  const Json d = SummarizeStudy("kl", 0.15, seeds)["criteria"][1]["disagreements"];
+  EXPECT_EQ(d["total"], 4);  // tokens 0 and 2 of each seed
+  EXPECT_DOUBLE_EQ(d["unsafe_keep"]["mean"], 1.0);
+  EXPECT_DOUBLE_EQ(d["ratio_unsafe_keep"]["mean"], 0.0);
+  EXPECT_DOUBLE_EQ(d["unsafe_keep_minus_ratio"]["mean"], 1.0);
+  EXPECT_EQ(d["unsafe_keep_minus_ratio"]["above"], 2);
+  EXPECT_DOUBLE_EQ(d["contraction"], 0.0);
+  EXPECT_DOUBLE_EQ(d["ratio_contraction"], 1.0);
+  EXPECT_EQ(d["ecdf"].size(), 2u);
+}
+
+TEST(Study, ControlComparesMeanChangesWithNoMaskAndWithTheRatio) {
+  const std::vector<SeedOutcome> seeds = {Example(0), Example(1)};
+  const Json study = SummarizeStudy("kl", 0.15, seeds);
+  EXPECT_NEAR(study["unmasked_change"]["mean"], 0.125, 1e-12);
+  const Json& control = study["criteria"][1]["control"];
+  EXPECT_NEAR(control["change"]["mean"], 0.025, 1e-12);
+  EXPECT_NEAR(control["minus_unmasked"]["mean"], -0.1, 1e-12);
+  EXPECT_NEAR(control["minus_ratio"]["mean"], 0.025, 1e-12);
+  EXPECT_NEAR(control["surrogate_kept"]["mean"], 0.6, 1e-12);
+}
+
+TEST(Study, OracleIsHeldAgainstTheRealChangeAndCriteriaAgainstTheOwnEffect) {
+  const Json parts = SummarizeStudy("kl", 0.15, std::vector{Example(0)})["decomposition"];
+  EXPECT_EQ(parts["tokens"], 2);
+  EXPECT_DOUBLE_EQ(parts["oracle_sign_accuracy"], 1.0);  // 0.4 > 0 and -0.05 < 0, as realized
+  EXPECT_DOUBLE_EQ(parts["own_effect_sign_accuracy"]["ratio"], 0.5);
+  EXPECT_DOUBLE_EQ(parts["own_effect_sign_accuracy"]["predicted-exact"], 0.5);
+  EXPECT_NEAR(parts["median_size"]["others"], 0.15, 1e-12);
+}
+
+TEST(Study, SeedsWithoutOutsideTokensAreLeftOutOfRates) {
+  SeedOutcome empty;
+  empty.seed = 1;
+  empty.tokens = 100;
+  empty.criteria = {{"ratio", {}, {}, {}, 1}, {"predicted-exact", {}, {}, {}, 1}};
+  const Json study = SummarizeStudy("kl", 0.15, std::vector{Example(0), empty});
+  EXPECT_DOUBLE_EQ(study["outside"]["mean"], 2);
+  EXPECT_EQ(study["criteria"][1]["prediction"]["sign_accuracy"]["seeds"], 1);
+  EXPECT_NEAR(study["unmasked_change"]["mean"], 0.125, 1e-12);
+}
+
+TEST(Study, CsvHasALinePerTokenAndCriterion) {
+  const std::string csv = StudyCsv("kl", std::vector{Example(0)}, true);
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 4 * 2);
+  EXPECT_NE(csv.find("kl,0,0,0,5,1,1.2,0.3,0.4,ratio,0.1,0,0.1\n"), std::string::npos) << csv;
+}
+
+}  // namespace
+}  // namespace augur

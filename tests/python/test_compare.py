@@ -1,0 +1,93 @@
+"""augur compare: every arm with the same seeds, resumable, with figures that follow from the runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from conftest import ROOT, run_augur
+
+SMALL = [
+    "train.steps=3",
+    "train.warmup_steps=0",
+    "rollout.prompts=4",
+    "train.minibatch=2",
+    "run.threads=2",
+    "eval.every=1",
+]
+SMALL += ["eval.prompts=8", "eval.samples=2", "checkpoint.every=2", "log.tensorboard=false"]
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    (tmp_path / "base.yaml").write_text(
+        (ROOT / "recipes" / "quickstart.yaml").read_text().replace("models/tiny", f"{ROOT}/models/tiny")
+    )
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        f"base: base.yaml\ndir: {tmp_path}/out\nset: [{', '.join(SMALL)}]\n"
+        "arms:\n  clip: [mask=clip]\n  predictive: [mask=predictive-kl-exact, mask.delta=0.01]\n"
+    )
+    return file
+
+
+def test_trains_each_arm_with_each_seed_and_goes_on_where_it_was(comparison):
+    out = comparison.parent / "out"
+    run_augur("compare", comparison, "--seeds", 1)
+    first = {arm: (out / arm / "seed-0" / "summary.json").stat().st_mtime_ns for arm in ("clip", "predictive")}
+    (out / "clip" / "seed-0" / "model").rename(out / "kept-as-it-is")
+    done = run_augur("compare", comparison, "--seeds", 2)
+    assert "[3/4] clip, seed 1" in done.stderr and "seed 0" not in done.stderr
+    assert first == {arm: (out / arm / "seed-0" / "summary.json").stat().st_mtime_ns for arm in first}
+    result = json.loads((out / "compare.json").read_text())
+    assert result["seeds"] == [0, 1] and result["baseline"] == "clip"
+    after = {
+        arm["name"]: [
+            json.loads((out / arm["name"] / f"seed-{s}" / "summary.json").read_text())["after"] for s in (0, 1)
+        ]
+        for arm in result["arms"]
+    }
+    for arm in result["arms"]:
+        assert arm["final_accuracy"]["mean"] == pytest.approx(np.mean(after[arm["name"]]))
+        assert arm["curves"]["accuracy"]["x"] == [0, 1, 2, 3]
+        assert arm["collapses"] in (0, 1, 2)
+    difference = result["arms"][1]["minus_baseline"]["final_accuracy"]["mean"]
+    assert difference == pytest.approx(np.mean(np.subtract(after["predictive"], after["clip"])))
+    assert len((out / "compare.csv").read_text().splitlines()) == 5
+    assert (out / "report.html").exists()
+
+
+def test_the_same_seed_starts_every_arm_from_the_same_rollouts(comparison):
+    run_augur("compare", comparison, "--seeds", 1)
+    out = comparison.parent / "out"
+    steps = []
+    for arm in ("clip", "predictive"):
+        lines = (out / arm / "seed-0" / "metrics.jsonl").read_text().splitlines()
+        steps.append(json.loads(lines[1])["data"])
+    assert steps[0]["critic/score/mean"] == steps[1]["critic/score/mean"]
+    assert steps[0]["response_length/mean"] == steps[1]["response_length/mean"]
+
+
+def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(comparison):
+    run_augur("compare", comparison, "--seeds", 1)
+    done = run_augur("compare", comparison, "train.lr=1e-5", "--seeds", 1, check=False)
+    assert done.returncode == 2 and "train.lr" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("arms: {a: [mask=clip]}", "base"),
+        ("base: base.yaml\narms: 3", "arms"),
+        ("base: base.yaml\narm: {}\narms: {a: []}", "did you mean 'arms'"),
+        ("base: base.yaml\narms: {../up: []}", "cannot name an arm"),
+        ("base: base.yaml\narms: {a: [mask=clap]}", "clip"),
+        ("base: base.yaml\narms: {a: {x: y}}", "key=value"),
+        ("base: [", "YAML"),
+        ("base: absent.yaml\narms: {a: []}", "absent.yaml"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(comparison, text, message):
+    comparison.write_text(text)
+    done = run_augur("compare", comparison, "--dir", comparison.parent / "out", check=False)
+    assert done.returncode == 2 and message in done.stderr
