@@ -9,11 +9,12 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/exit_code.h"
 
 namespace {
 
-constexpr int kUserError = 2;
-constexpr int kInternalError = 70;  // EX_SOFTWARE: our fault, not the user's
+using augur::kInternalError;
+using augur::kUserError;
 
 const CLI::App& ChosenCommand(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
@@ -65,6 +66,8 @@ int Run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return ReportParseError(app, error);
+  } catch (const augur::ExitCode& exit) {
+    return exit.code;
   } catch (const augur::Error& error) {
     fmt::print(stderr, "augur: {}\n", error.what());
     return kUserError;

@@ -66,7 +66,9 @@ void Progress::Update(int64_t done, std::string_view figures) {
   if (!options_.shown) return;
   const double since = Seconds(Clock::now() - last_draw_);
   const bool due = since >= (terminal_ ? kRedrawInterval : options_.plain_interval);
-  if (due || done == total_ || (terminal_ && !drawn_)) Draw(done, figures);
+  // The end is shown, but work that ended before its first plain line was due needs none.
+  const bool end = done == total_ && (terminal_ || drawn_);
+  if (due || end || (terminal_ && !drawn_)) Draw(done, figures);
 }
 
 void Progress::Draw(int64_t done, std::string_view figures) {

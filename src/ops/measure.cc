@@ -1,8 +1,10 @@
 #include "ops/measure.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -67,6 +69,17 @@ std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
     measured[i].seconds = seconds[i][rounds / 2];
   }
   return measured;
+}
+
+int64_t PeakMemoryBytes(c10::Device device) {
+  if (!device.is_cpu()) {
+    const auto stats =
+        c10::getDeviceAllocator(device.type())->getDeviceStats(std::max<c10::DeviceIndex>(device.index(), 0));
+    return stats.reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+  }
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 }  // namespace augur

@@ -19,4 +19,7 @@ struct Measured {
 std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
                                      const std::vector<std::function<void()>>& contestants);
 
+// Most memory held at once since the program began: of the process on the CPU, of torch's allocator on a GPU.
+int64_t PeakMemoryBytes(c10::Device device);
+
 }  // namespace augur

@@ -1,0 +1,86 @@
+#include "cli/generate_input.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "data/prompt_set.h"
+
+namespace augur {
+namespace {
+
+std::vector<int32_t> TokensOfLine(const std::string& line, const std::string& where) {
+  const Json object = ParseJson(line, where);
+  const Json& list = RequireKey(object, "tokens", where);
+  if (!list.is_array()) throw Error(where, "\"tokens\" is not a list", "write {\"tokens\":[1,2,3]}");
+  std::vector<int32_t> tokens;
+  tokens.reserve(list.size());
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id.get<double>() < INT32_MIN || id.get<double>() > INT32_MAX) {
+      throw Error(where, fmt::format("\"tokens\" holds {}, which is no token id", id.dump()),
+                  "give whole numbers");
+    }
+    tokens.push_back(id.get<int32_t>());
+  }
+  return tokens;
+}
+
+template <typename Tokens>
+void AddOrFault(GenerateInput* input, const std::string& where, const Tokens& tokens) {
+  try {
+    input->Add(where, tokens());
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    input->Add(where, {}, message.starts_with(where) ? message : fmt::format("{}: {}", where, message));
+  }
+}
+
+GenerateInput ReadTokenLines(std::istream& in) {
+  GenerateInput input;
+  std::string line;
+  for (size_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = fmt::format("line {}", number);
+    AddOrFault(&input, where, [&] { return TokensOfLine(line, where); });
+  }
+  return input;
+}
+
+}  // namespace
+
+void GenerateInput::Add(std::string where, std::vector<int32_t> tokens, std::string fault) {
+  requests.push_back({requests.size(), std::move(tokens), std::move(where)});
+  faults.push_back(std::move(fault));
+}
+
+GenerateInput ReadTokenLines(const std::string& file) {
+  if (file == "-") {
+    std::ios::sync_with_stdio(false);
+    return ReadTokenLines(std::cin);
+  }
+  std::ifstream in(file);
+  if (!in) throw Error(file, "cannot be opened", "check the path");
+  return ReadTokenLines(in);
+}
+
+GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::vector<std::string>& files,
+                              const ModelText& text, const DataSection& data) {
+  GenerateInput input;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    Prompt prompt;
+    prompt.text = texts[i];
+    AddOrFault(&input, fmt::format("prompt {}", i + 1), [&] { return EncodePrompt(text, data, prompt); });
+  }
+  if (files.empty()) return input;
+  const std::vector<std::filesystem::path> paths(files.begin(), files.end());
+  const PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+  for (const Prompt& prompt : ReadPrompts(paths, columns)) {
+    AddOrFault(&input, prompt.Where(), [&] { return EncodePrompt(text, data, prompt); });
+  }
+  return input;
+}
+
+}  // namespace augur

@@ -1,0 +1,29 @@
+// The prompts of `augur generate`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rollout/engine.h"
+#include "train/prompts.h"
+
+namespace augur {
+
+// Side by side. A prompt that cannot be read has a fault, which becomes the error of its rollouts, so that
+// the others go on.
+struct GenerateInput {
+  std::vector<GenerateRequest> requests;
+  std::vector<std::string> faults;  // "" where there is none
+
+  void Add(std::string where, std::vector<int32_t> tokens, std::string fault = "");
+};
+
+// {"tokens":[...]} lines of a file, or of standard input for "-".
+GenerateInput ReadTokenLines(const std::string& file);
+
+// Texts given on the command line, and the prompts of files.
+GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::vector<std::string>& files,
+                              const ModelText& text, const DataSection& data);
+
+}  // namespace augur
