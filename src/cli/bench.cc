@@ -12,6 +12,7 @@ void AddBenchCommand(CLI::App& app) {
   AddBenchDecode(*bench);
   AddBenchGenerate(*bench);
   AddBenchHead(*bench);
+  AddBenchRollout(*bench);
   AddBenchTrain(*bench);
 }
 

@@ -9,6 +9,7 @@ void AddBenchDecide(CLI::App& bench);
 void AddBenchDecode(CLI::App& bench);
 void AddBenchGenerate(CLI::App& bench);
 void AddBenchHead(CLI::App& bench);
+void AddBenchRollout(CLI::App& bench);
 void AddBenchTrain(CLI::App& bench);
 
 }  // namespace augur

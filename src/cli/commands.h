@@ -8,6 +8,7 @@ namespace augur {
 // Each adds one subcommand to the program: its flags, its help and the callback that runs it. Callbacks throw
 // augur::Error for anything the user can mend, or ExitCode once they have said it themselves.
 void AddGenerateCommand(CLI::App& app);
+void AddEvalCommand(CLI::App& app);
 void AddScoreCommand(CLI::App& app);
 void AddTokenizeCommand(CLI::App& app);
 void AddVerifyCommand(CLI::App& app);
@@ -25,6 +26,7 @@ void AddDoctorCommand(CLI::App& app);
 // All of them, in the order `augur --help` lists them.
 inline void AddCommands(CLI::App& app) {
   AddGenerateCommand(app);
+  AddEvalCommand(app);
   AddScoreCommand(app);
   AddTokenizeCommand(app);
   AddVerifyCommand(app);

@@ -1,4 +1,4 @@
-// `augur doctor`: what this machine and this build have.
+// `augur doctor`: what this machine and this build have, and how well rollout and trainer agree on a model.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/doctor_parity.h"
 #include "ops/device.h"
 
 namespace augur {
@@ -38,7 +40,7 @@ std::string MatrixInstructions() {
 
 double Gib(double bytes) { return bytes / (1 << 30); }
 
-void Run() {
+void ShowMachine() {
   struct sysinfo memory{};
   sysinfo(&memory);
   const std::string model = CpuInfo("model name");
@@ -57,8 +59,32 @@ void Run() {
 }  // namespace
 
 void AddDoctorCommand(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("doctor", "Show what this machine and this build have");
-  command->callback(Run);
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Show what this machine has; with a MODEL, how far rollout and trainer differ");
+  const auto options = std::make_shared<ParityOptions>();
+  AddEngineFlags(command, &options->engine);
+  command->get_option("MODEL")->required(false);
+  command->add_option("--tokens-input", options->tokens_input,
+                      "Prompts as {\"tokens\":[...]} lines of a file instead of random ones");
+  command->add_option("--prompts", options->prompts, "Random prompts")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--max-tokens", options->tokens, "Tokens sampled after each")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", options->seed, "Of prompts and draws")->capture_default_str();
+  command->add_flag("--json", options->json, "One JSON line a precision, without the machine");
+  command->footer(
+      "With a MODEL: samples at temperature 1, rescores the tokens with the trainer's forward and the same "
+      "weights, and\n"
+      "shows the distribution of log-prob differences and of KL(rollout || trainer) over the whole "
+      "vocabulary, for fp32,\n"
+      "bf16 and fp8 or the one --precision names. In fp32 on the CPU a difference above 1e-4 is a fault: "
+      "exit code 1.");
+  command->callback([options] {
+    if (!options->json) ShowMachine();
+    if (!options->engine.model.empty()) ShowParity(*options);
+  });
 }
 
 }  // namespace augur

@@ -44,7 +44,7 @@ struct SamplingFlags {
   double top_p = 1, min_p = 0;
   uint64_t seed = 0;
   bool ignore_eos = false;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop = {};
 };
 
 void AddSamplingFlags(CLI::App* command, SamplingFlags* flags);

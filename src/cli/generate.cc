@@ -94,7 +94,6 @@ class Generate {
   }
 
   void Run() {
-    const StopSignals signals;
     const auto start = std::chrono::steady_clock::now();
     Sample();
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -224,6 +223,7 @@ void AddGenerateCommand(CLI::App& app) {
   command->footer(kFooter);
   command->callback([options] {
     CheckInputs(*options);
+    const StopSignals signals;
     Generate(*options).Run();
   });
 }

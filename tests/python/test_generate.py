@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -257,6 +259,12 @@ def test_without_a_prompt_the_error_says_how_to_give_one(models):
     assert done.returncode == 2 and "--prompt TEXT" in done.stderr
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_ctrl_c_keeps_what_is_there(models, tmp_path):
     _, directory = models("llama")
     output = tmp_path / "out.jsonl"
@@ -265,7 +273,9 @@ def test_ctrl_c_keeps_what_is_there(models, tmp_path):
     process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process.stdin.write(as_lines(PROMPTS[:3]))
     process.stdin.close()
-    time.sleep(1.0)
+    while not catches(process.pid, signal.SIGINT):
+        time.sleep(0.02)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     stats = json.loads(process.stdout.read())
     assert process.wait() == 130

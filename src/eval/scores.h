@@ -1,0 +1,42 @@
+// From scored responses to avg@k, maj@k and pass@k.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace augur {
+
+// All responses to one prompt.
+struct PromptScores {
+  std::string data_source;
+  std::vector<bool> right;
+  std::vector<double> scores;                       // as the verifier gave them
+  std::vector<std::optional<std::string>> answers;  // what each voted for; nothing abstains
+};
+
+// Figures of several prompts, each the mean over prompts.
+struct SourceScores {
+  int64_t prompts = 0, samples = 0;
+  double average = 0;              // avg@k: the share of right responses
+  double majority = 0;             // maj@k: whether the answer most responses give is right
+  std::map<int64_t, double> pass;  // pass@n for n = 1, 2, 4, ... and k: whether one of n is right
+  double score = 0;                // the verifier's mean score
+};
+
+// The chance that at least one of `draw` responses, taken from `samples` without replacement, is right when
+// `right` of them are: 1 - C(samples - right, draw) / C(samples, draw), the unbiased estimate of pass@draw.
+double PassAt(int64_t samples, int64_t right, int64_t draw);
+
+// Whether the most frequent answer is right; of equally frequent ones, the one given first. False where all
+// abstain.
+bool MajorityRight(const PromptScores& prompt);
+
+// By data source. Every prompt has the same number of samples, at least one.
+std::map<std::string, SourceScores> ScoresBySource(const std::vector<PromptScores>& prompts);
+// All of them together, each prompt counting alike.
+SourceScores ScoresOverall(const std::vector<PromptScores>& prompts);
+
+}  // namespace augur
