@@ -83,7 +83,8 @@ void AddAnalyzeCommand(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   AnalyzeOptions& options = arguments->options;
   command->add_option("CONFIG", arguments->config, "A YAML file, as for augur train")->required();
-  command->add_option("KEY=VALUE", arguments->overrides, "Changes, e.g. mask.delta=0.05 model.precision=fp8");
+  command->add_option("CHANGES", arguments->overrides,
+                      "key=value pairs that change it, e.g. mask.delta=0.05 model.precision=fp8");
   command->add_option("--seeds", options.seeds, "How many seeds, counted from run.seed")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -27,14 +27,16 @@ void Train(const Options& options) {
     fmt::print("{}", ToYaml(FieldsOf(config)));
     return;
   }
-  const TrainOutcome outcome = RunTraining(config, options.train);
+  const std::filesystem::path run = config.run.dir, page = run / "report.html";
+  TrainOptions train = options.train;
+  train.evaluated = [&] { WriteReport({&run, 1}, page); };
+  const TrainOutcome outcome = RunTraining(config, train);
   if (!options.train.dump.empty()) return;
   if (!outcome.stopped_by.empty()) {
     fmt::print("stopped by {} after step {} of {}; saved. The same command goes on from there.\n",
                outcome.stopped_by, outcome.steps, config.train.steps);
     return;
   }
-  const std::filesystem::path run = config.run.dir, page = run / "report.html";
   WriteReport({&run, 1}, page);
   fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.train_seconds);
   if (outcome.before && outcome.after) {

@@ -82,21 +82,25 @@ const Verifier& FindVerifier(std::string_view name, std::string_view where) {
   throw UnknownName(where, "verifier", name, names);
 }
 
+const Verifier* VerifierForSource(std::string_view data_source) {
+  std::string source;
+  for (const char c : data_source) source += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  constexpr std::pair<std::string_view, std::string_view> kBySource[] = {
+      {"countdown", "countdown"}, {"gsm8k", "gsm8k"},
+      {"sort", "exact"},          {"arithmetic", "gsm8k_flexible"},
+      {"dapo", "math_dapo"},      {"aime", "math_dapo"},
+      {"amc", "math_dapo"},       {"math", "math_strict"}};
+  for (const auto& [part, verifier] : kBySource) {
+    if (source.find(part) != std::string::npos) return &FindVerifier(verifier, data_source);
+  }
+  return nullptr;
+}
+
 const Verifier& VerifierFor(std::string_view name, const Prompt& prompt, std::string_view where) {
   if (name != "auto") return FindVerifier(name, where);
   if (prompt.ground_truth.is_object()) return FindVerifier("countdown", where);
-  std::string source;
-  for (const char c : prompt.data_source)
-    source += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  constexpr std::pair<std::string_view, std::string_view> kBySource[] = {{"countdown", "countdown"},
-                                                                         {"gsm8k", "gsm8k"},
-                                                                         {"dapo", "math_dapo"},
-                                                                         {"aime", "math_dapo"},
-                                                                         {"math", "math_strict"}};
-  for (const auto& [part, verifier] : kBySource) {
-    if (source.find(part) != std::string::npos) return FindVerifier(verifier, where);
-  }
-  return FindVerifier("exact", where);
+  const Verifier* found = VerifierForSource(prompt.data_source);
+  return found != nullptr ? *found : FindVerifier("exact", where);
 }
 
 std::optional<std::string> WhyUnmatchable(const Verifier& verifier, const Json& answer) {

@@ -31,8 +31,12 @@ std::span<const Verifier> Verifiers();
 // Throws Error at `where` with the nearest name if there is none called `name`.
 const Verifier& FindVerifier(std::string_view name, std::string_view where);
 
+// The verifier that a data source's name suggests (GSM8K, countdown, DAPO-Math, AIME, MATH, the sorting and
+// arithmetic tasks), or null.
+const Verifier* VerifierForSource(std::string_view data_source);
+
 // The verifier called `name`, or for "auto" the one that suits the prompt: by its ground truth (countdown),
-// else by its data source (GSM8K, DAPO-Math, AIME, MATH), else `exact`. Throws Error at `where` as above.
+// else by its data source, else `exact`. Throws Error at `where` as above.
 const Verifier& VerifierFor(std::string_view name, const Prompt& prompt, std::string_view where);
 
 // Why no response can be right for this ground truth, or nothing if the ground truth itself, written as

@@ -12,11 +12,7 @@
 
 namespace augur {
 
-// The verifier `auto` stands for: by the data source's name, gsm8k, countdown, exact for the sort task,
-// math_dapo for AIME, AMC, MATH and DAPO. Throws Error for another.
-const Verifier& VerifierForSource(std::string_view data_source, std::string_view where);
-
-// reward.verifier, auto resolved for this prompt.
+// reward.verifier, auto resolved by the prompt's data source. Throws Error where that suggests none.
 const Verifier& VerifierFor(const RewardSection& reward, const Prompt& prompt);
 
 struct Score {

@@ -176,7 +176,8 @@ void Run::Step() {
   engine_.UpdateWeights(model_, state_.step);
   figures.Set("timing_s/update_weights", Since(stage));
   Metrics metrics = figures.Values();
-  if (EvaluationDue()) {
+  const bool evaluates = EvaluationDue();
+  if (evaluates) {
     stage = Clock::now();
     EvaluateNow(&metrics);
     metrics["timing_s/testing"] = Since(stage);
@@ -189,6 +190,7 @@ void Run::Step() {
   state_.train_seconds += seconds;
   Log(metrics);
   decisions_.Write(run_, state_.step);
+  if (evaluates && options_.evaluated) options_.evaluated();
   progress_->Update(state_.step, Figures(metrics));
   if (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0) {
     stage = Clock::now();

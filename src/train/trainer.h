@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,8 @@ struct TrainOptions {
   std::filesystem::path dump;
   // Spoil the gradient of this step's first update with a NaN, to see the guard at work; 0: never.
   int64_t spoil_step = 0;
+  // Called after each evaluation, when its figures are in the run directory.
+  std::function<void()> evaluated;
 };
 
 struct TrainOutcome {
