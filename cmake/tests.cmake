@@ -14,6 +14,7 @@ function(augur_tests room)
   target_link_libraries(${program} PRIVATE augur_${room} GTest::gtest)
   target_compile_definitions(${program} PRIVATE AUGUR_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   augur_compile_flags(${program})
+  target_compile_options(${program} PRIVATE -O1) # quicker to compile
   add_test(NAME ${room} COMMAND ${program} --gtest_filter=-*Cuda* --gtest_brief=1)
   if(AUGUR_WITH_CUDA)
     target_compile_definitions(${program} PRIVATE AUGUR_WITH_CUDA)

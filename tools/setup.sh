@@ -4,13 +4,13 @@
 
 system_packages=(
   build-essential ccache cmake git ninja-build python3-venv
-  clang libclang-rt-dev # fuzzing
+  clang libclang-rt-dev # sanitizers and fuzzing
   libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libpcre2-dev libutf8proc-dev
   libyaml-cpp-dev nlohmann-json3-dev
   libjs-chart.js # embedded in reports
 )
 
-say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+say() { printf '\033[1m== %d:%02d  %s\033[0m\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; } # with the time since the start
 die() { printf 'augur: %s\n' "$*" >&2; exit 2; }
 
 # install_system_packages NAME...: those that are not there yet.
@@ -83,11 +83,15 @@ build_augur() {
   ninja -C build --quiet "$@"
 }
 
-# set_up [TARGET...]: everything build/augur needs, and the named targets, or all.
-set_up() {
+set_up_python() { # everything but the build
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed"
   install_system_packages "${system_packages[@]}"
   make_venv .venv requirements.txt
   install_truth
+}
+
+# set_up [TARGET...]: everything build/augur needs, and the named targets, or all.
+set_up() {
+  set_up_python
   build_augur "$@"
 }

@@ -81,9 +81,9 @@ TEST(PromptRow, SaysWhatIsMissingOrMistyped) {
       {R"({"prompt": "p", "answer": "7", "data_source": 1})", "f:1: the data source is not text"},
       {R"({"prompt": "p", "reward_model": "7"})", "f:1: no answer"},
   };
-  for (const auto& [row, message] : cases) {
-    EXPECT_NE(MessageOf([&] { Read(row); }).find(message), std::string::npos)
-        << MessageOf([&] { Read(row); });
+  for (const auto& [row, expected] : cases) {
+    const std::string message = MessageOf([&text = row] { Read(text); });
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
   }
   EXPECT_NE(MessageOf([] {
               Read(R"({"prompt": "p", "answer": 1})", {.answer = "reward.x"});

@@ -8,6 +8,7 @@ import torch.multiprocessing as mp
 import augur
 from augur import MaskRule
 from mask_data import make_head_batch
+from ranks import end_rank
 
 RULES = [
     MaskRule.preset("none"),
@@ -59,18 +60,16 @@ def check_shard(start, stop, padded, group, tolerance, rule, hidden, weight, bia
 
 def check_rank(rank, ranks, store, vocab, padded):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    try:
-        torch.set_num_threads(1)
-        share = -(-padded // ranks)
-        start, stop = min(rank * share, padded), min((rank + 1) * share, padded)
-        group = dist.group.WORLD if rank % 2 else dist.group.WORLD.group_name  # either form
-        for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 2e-5)):
-            for case in cases(vocab, dtype):
-                check_shard(start, stop, padded, group, tolerance, *case)
-        if rank == 0:
-            check_messages(dist.group.WORLD.group_name, *next(cases(vocab, torch.float32))[1:5])
-    finally:
-        dist.destroy_process_group()
+    torch.set_num_threads(1)
+    share = -(-padded // ranks)
+    start, stop = min(rank * share, padded), min((rank + 1) * share, padded)
+    group = dist.group.WORLD if rank % 2 else dist.group.WORLD.group_name  # either form
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 2e-5)):
+        for case in cases(vocab, dtype):
+            check_shard(start, stop, padded, group, tolerance, *case)
+    if rank == 0:
+        check_messages(dist.group.WORLD.group_name, *next(cases(vocab, torch.float32))[1:5])
+    end_rank()
 
 
 def check_messages(group, hidden, weight, bias, recorded):

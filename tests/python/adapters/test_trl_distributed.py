@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from ranks import end_rank
 from test_trl_training import history, plain_loss
 from tiny_trl import AugurGRPOTrainer, make_trainer
 
@@ -49,7 +50,7 @@ def train_rank(rank, port, directory):
     metrics = [None, None]
     dist.all_gather_object(metrics, history(trainer, "mask/masked"))
     assert metrics[0] == metrics[1]
-    dist.destroy_process_group()
+    end_rank()
 
 
 def free_port():
