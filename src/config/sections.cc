@@ -127,7 +127,7 @@ void AlgorithmSection::Fields(FieldList& list) {
   list.Add("loss", loss,
            "masked applies the section mask; gspo, cispo and tis are there to compare with and use the "
            "fields below.");
-  list.Add("loss_clip_low", loss_clip_low, "gspo and cispo: the ratio is clipped below 1 - this.").AtLeast(0);
+  list.Add("loss_clip_low", loss_clip_low, "gspo: the ratio is clipped below 1 - this.").AtLeast(0);
   list.Add("loss_clip_high", loss_clip_high, "gspo and cispo: the ratio is clipped above 1 + this.")
       .AtLeast(0);
   list.Add("tis_cap", tis_cap, "tis: the importance weight is cut to this.").Above(0);

@@ -53,7 +53,7 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
   std::vector<TrainSample> chosen;
   for (size_t i = 0; i < count; ++i) chosen.push_back(std::move(candidates_[i].sample));
   candidates_.clear();
-  const auto now = SupportLogProbs(model_, chosen, loss_);
+  const std::vector<SupportScores> now = ScoreSupport(model_, chosen, loss_);
   const TokenText token_text = [this](int32_t id) { return std::string(text_.tokenizer.TokenBytes(id)); };
   const auto group = static_cast<size_t>(config_.rollout.group);
   for (size_t i = 0; i < chosen.size(); ++i) {
@@ -75,8 +75,8 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
     const std::vector<float>& anchor = chosen[i].anchor.empty() ? rollout.support.logprobs : chosen[i].anchor;
     for (size_t t = 0; t < rollout.tokens.size(); ++t) {
       const std::vector<double> mu = Widen(std::span(anchor).subspan(t * columns, columns));
-      const std::vector<double> pi = Widen(std::span(now[i]).subspan(t * columns, columns));
-      const TokenView view{mu, pi, chosen[i].advantage, model_.config.vocab_size, 0, std::nullopt};
+      const std::vector<double> pi = Widen(std::span(now[i].logprobs).subspan(t * columns, columns));
+      const TokenView view{mu, pi, chosen[i].advantage, model_.config.vocab_size, now[i].tail_square[t], {}};
       const std::span<const int32_t> ids = std::span(rollout.support.ids).subspan(t * columns, columns);
       record.tokens.push_back(DescribeToken(config_.mask.rule, view, ids, token_text));
     }

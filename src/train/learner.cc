@@ -7,6 +7,8 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "kernels/decide.h"
+#include "ops/typed_data.h"
 #include "train/advantage.h"
 #include "train/device.h"
 #include "train/schedule.h"
@@ -64,6 +66,34 @@ void AddSumsToMetrics(const StepSums& s, bool has_reference, StepMetrics* metric
   if (has_reference) metrics->AddMean("actor/kl_loss", s.reference_kl, tokens);
 }
 
+// How far the policy is from the one that sampled before a step's first update: other arithmetic, older
+// weights.
+struct Mismatch {
+  double difference = 0, largest = 0, kl = 0;  // sums, and the largest |log π - log μ|; KL(μ || π) by k3
+  double tokens = 0;
+
+  void Add(const MicroBatch& batch, const PolicyLoss& out) {
+    const at::Tensor logprobs = out.logprobs.to(at::kFloat).cpu();
+    const float* now = ConstData<float>(logprobs);
+    for (const TrainSample& sample : batch.samples) {
+      const RecordedSupport& support = sample.rollout->support;
+      for (int64_t t = 0; t < sample.tokens(); ++t) {
+        const double x = double{*now++} - support.logprobs[t * support.columns];
+        difference += std::abs(x);
+        largest = std::max(largest, std::abs(x));
+        kl += std::expm1(std::clamp(x, -kLogRatioLimit, kLogRatioLimit)) - x;
+      }
+      tokens += static_cast<double>(sample.tokens());
+    }
+  }
+
+  void AddTo(StepMetrics* metrics) const {
+    metrics->AddMean("mismatch/logp_diff_mean", difference, tokens);
+    metrics->AddMax("mismatch/logp_diff_max", largest);
+    metrics->AddMean("mismatch/kl", kl, tokens);
+  }
+};
+
 }  // namespace
 
 Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model> reference)
@@ -99,10 +129,10 @@ std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& expe
 
 void Learner::AddAnchors(std::span<TrainSample> samples) const {
   if (loss_.own_anchor) {
-    auto anchors = SupportLogProbs(model_, samples, loss_);
+    std::vector<SupportScores> anchors = ScoreSupport(model_, samples, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       TrainSample& sample = samples[i];
-      sample.anchor = std::move(anchors[i]);
+      sample.anchor = std::move(anchors[i].logprobs);
       if (loss_.kind != LossKind::kTis) continue;
       const RecordedSupport& support = sample.rollout->support;
       for (int64_t t = 0; t < sample.tokens(); ++t) {
@@ -113,11 +143,11 @@ void Learner::AddAnchors(std::span<TrainSample> samples) const {
     }
   }
   if (reference_) {
-    const auto reference = SupportLogProbs(*reference_, samples, loss_);
+    const std::vector<SupportScores> reference = ScoreSupport(*reference_, samples, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;
       for (int64_t t = 0; t < samples[i].tokens(); ++t) {
-        samples[i].reference.push_back(reference[i][t * columns]);
+        samples[i].reference.push_back(reference[i].logprobs[t * columns]);
       }
     }
   }
@@ -142,16 +172,21 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
       const bool first = epoch == 0 && i == 0;
       LearnHooks here = hooks;
       here.spoil_gradient = hooks.spoil_gradient && first;
-      Update(step, std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]), here, last, metrics);
+      Mismatch mismatch;
+      const DecisionVisitor visit = [&](const MicroBatch& batch, const PolicyLoss& out) {
+        if (first) mismatch.Add(batch, out);
+        if (last && hooks.last_minibatch) hooks.last_minibatch(batch, out);
+      };
+      Update(step, std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]), here, visit, metrics);
+      if (first) mismatch.AddTo(metrics);
     }
   }
   metrics->Set("actor/lr", StepRate(config_, step));
 }
 
-void Learner::Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks, bool last,
-                     StepMetrics* metrics) {
-  const StepSums sums = AccumulateMinibatch(model_, optimizer_, samples, loss_,
-                                            last ? hooks.last_minibatch : DecisionVisitor());
+void Learner::Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
+                     const DecisionVisitor& visit, StepMetrics* metrics) {
+  const StepSums sums = AccumulateMinibatch(model_, optimizer_, samples, loss_, visit);
   const bool bad_loss = !std::isfinite(sums.sums[kSumLoss]);
   if (hooks.spoil_gradient || bad_loss) optimizer_.SpoilGradient();
   if (hooks.before_update) hooks.before_update(samples, sums);

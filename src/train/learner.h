@@ -44,8 +44,8 @@ class Learner {
   // The samples of each group that takes part.
   std::vector<std::vector<TrainSample>> MakeGroups(const Experience& experience, StepMetrics* metrics) const;
   void AddAnchors(std::span<TrainSample> samples) const;
-  void Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks, bool last,
-              StepMetrics* metrics);
+  void Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
+              const DecisionVisitor& visit, StepMetrics* metrics);
   void CountSkipped(bool skipped, int64_t step);
 
   const RlConfig& config_;

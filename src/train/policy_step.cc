@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -112,11 +114,17 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
   return out;
 }
 
-at::Tensor SupportOfChunk(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& ids,
-                          double temperature) {
-  const at::Tensor logits = hidden.matmul(head.t()).to(at::kFloat).div_(temperature);
-  const at::Tensor found = logits.gather(1, ids.clamp_min(0).to(at::kLong));
-  return found - logits.logsumexp(1, true);
+// [T, columns] log-probs of the ids and, in one more column, the sum of squares outside them.
+at::Tensor ScoreChunk(const at::Tensor& hidden, const Model& model, const at::Tensor& ids,
+                      double temperature) {
+  const at::Tensor logits =
+      hidden.matmul(model.head.t()).narrow(1, 0, model.config.vocab_size).to(at::kFloat).div_(temperature);
+  const at::Tensor unused = ids.lt(0);
+  const at::Tensor places = at::where(unused, ids.narrow(1, 0, 1), ids).to(at::kLong);
+  const at::Tensor log_sum = logits.logsumexp(1, true);
+  const at::Tensor support = (logits.gather(1, places) - log_sum).masked_fill(unused, -INFINITY);
+  const at::Tensor tail = logits.scatter(1, places, -INFINITY).sub_(log_sum).mul_(2).exp_().sum(1, true);
+  return at::cat({support, tail}, 1);
 }
 
 }  // namespace
@@ -140,33 +148,33 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
   return total;
 }
 
-std::vector<std::vector<float>> SupportLogProbs(const Model& model, std::span<const TrainSample> samples,
-                                                const StepLoss& loss) {
+std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+                                        const StepLoss& loss) {
   const at::NoGradGuard no_grad;
   constexpr int64_t kLogitsPerChunk = int64_t{1} << 26;
   const int64_t step = std::max<int64_t>(1, kLogitsPerChunk / model.head.size(0));
-  std::vector<std::vector<float>> found;
+  std::vector<SupportScores> found;
   const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
     const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
     const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden.index_select(0, batch.rows);
-    at::Tensor values = batch.recorded.support_logprobs.clone();  // keeps -inf in unused columns
+    std::vector<at::Tensor> chunks;
     for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
       const int64_t count = std::min(step, hidden.size(0) - begin);
-      const at::Tensor ids = batch.recorded.support_ids.narrow(0, begin, count);
-      const at::Tensor now =
-          SupportOfChunk(hidden.narrow(0, begin, count), model.head, ids, loss.temperature);
-      at::Tensor to = values.narrow(0, begin, count);
-      to.copy_(now.masked_fill(ids.lt(0), -INFINITY));
+      chunks.push_back(ScoreChunk(hidden.narrow(0, begin, count), model,
+                                  batch.recorded.support_ids.narrow(0, begin, count), loss.temperature));
     }
-    values = values.cpu().contiguous();
-    const float* from = ConstData<float>(values);
+    const at::Tensor scores = at::cat(chunks).cpu().contiguous();
+    const int64_t columns = scores.size(1) - 1;
+    const float* row = ConstData<float>(scores);
     for (const TrainSample& sample : part) {
-      const auto count = sample.tokens() * sample.rollout->support.columns;
-      found.emplace_back(from, from + count);
-      from += count;
+      SupportScores& out = found.emplace_back();
+      for (int64_t t = 0; t < sample.tokens(); ++t, row += columns + 1) {
+        out.logprobs.insert(out.logprobs.end(), row, row + sample.rollout->support.columns);
+        out.tail_square.push_back(row[columns]);
+      }
     }
   }
   return found;

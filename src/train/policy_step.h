@@ -53,9 +53,14 @@ using DecisionVisitor = std::function<void(const MicroBatch&, const PolicyLoss&)
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
                              const StepLoss& loss, const DecisionVisitor& visit = {});
 
-// Log-probs at loss.temperature of every recorded support under `model`, sample after sample:
-// [tokens, columns] each, -inf in unused columns. Without gradient.
-std::vector<std::vector<float>> SupportLogProbs(const Model& model, std::span<const TrainSample> samples,
-                                                const StepLoss& loss);
+// What a model, at loss.temperature, makes of a response's recorded support.
+struct SupportScores {
+  std::vector<float> logprobs;     // [tokens, columns], -inf in unused columns
+  std::vector<float> tail_square;  // [tokens]: the sum of squared probabilities outside the support
+};
+
+// Sample after sample, without gradient.
+std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+                                        const StepLoss& loss);
 
 }  // namespace augur

@@ -20,11 +20,16 @@ Json ToJson(const TrainSample& sample) {
   for (const float value : sample.anchor.empty() ? rollout.support.logprobs : sample.anchor) {
     logprobs.push_back(std::isfinite(value) ? Json(value) : Json());
   }
+  Json sampled = Json::array();
+  for (size_t t = 0; t < rollout.tokens.size(); ++t) {
+    sampled.push_back(rollout.support.logprobs[t * static_cast<size_t>(rollout.support.columns)]);
+  }
   return {{"prompt", rollout.prompt_tokens},
           {"response", rollout.tokens},
           {"columns", rollout.support.columns},
           {"support_ids", rollout.support.ids},
-          {"support_logprobs", logprobs},
+          {"support_logprobs", logprobs},  // those it is measured from: recomputed ones where asked for
+          {"sampled_logprobs", sampled},
           {"advantage", sample.advantage},
           {"reference", sample.reference},
           {"importance", sample.importance},

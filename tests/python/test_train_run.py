@@ -272,3 +272,37 @@ def test_a_full_disk_loses_at_most_the_unfinished_checkpoint(tmp_path, policy, s
         run_augur("train", config)
         assert without_times(read_metrics(run)) == straight
     assert seen >= {True}
+
+
+@pytest.mark.parametrize("mask", ["predictive-kl-aggregated", "predictive-kl-exact", "predictive-tv-uniform"])
+def test_the_tokens_shown_carry_the_decisions_that_were_taken(tmp_path, policy, mask):
+    """The reference decides again from supports scored again; the points hold what the head decided."""
+    run = tmp_path / "run"
+    changes = {"mask__preset": mask, "mask__delta": 0.02, "rollout__support": 2, "log__tokens": 8, "train__steps": 1}
+    run_augur("train", write_config(tmp_path / "c.yaml", policy, run, **changes), "log.console=false")
+    [points] = [json.loads(line) for line in (run / "points.jsonl").read_text().splitlines()]
+    taken = {
+        (round(ratio, 3), round(divergence, 4)): direction for ratio, divergence, direction, *_ in points["points"]
+    }
+    compared = 0
+    for line in (run / "tokens.jsonl").read_text().splitlines():
+        for token in json.loads(line)["tokens"]:
+            direction = taken.get((round(token["ratio"], 3), round(token["divergence"], 4)))
+            if direction is not None:
+                assert token["direction"] == pytest.approx(direction, abs=2e-4)
+                assert token["local"] + token["global"] == pytest.approx(token["direction"], abs=1e-6)
+                compared += 1
+    assert compared > 10
+
+
+def test_the_mismatch_between_sampler_and_trainer_is_logged(tmp_path, policy):
+    found = {}
+    for precision in ("fp32", "bf16", "fp8_rollout"):
+        run = tmp_path / precision
+        config = write_config(tmp_path / "c.yaml", policy, run, train__steps=2, model__precision=precision)
+        run_augur("train", config, "log.console=false")
+        found[precision] = read_metrics(run)[1]["data"]  # after an update: that of the step before is not counted
+    means = [found[precision]["mismatch/logp_diff_mean"] for precision in found]
+    assert means[0] < 1e-5 and 1e-4 < means[1] < means[2] < 0.5
+    assert found["fp32"]["mismatch/logp_diff_max"] < 1e-4
+    assert 0 < found["bf16"]["mismatch/kl"] < found["fp8_rollout"]["mismatch/kl"]

@@ -91,6 +91,11 @@ def minibatch_loss(samples, logits_of, options):
         chosen = log_pi.gather(1, ids[:, :1].long()).squeeze(1)
         ratio = (chosen - log_mu[:, 0]).exp()
         loss = options["loss"]
+        if sample["importance"]:  # tis beside a recomputed anchor
+            away = log_mu[:, 0] - torch.tensor(sample["sampled_logprobs"], dtype=log_pi.dtype)
+            weight = weight * away.exp().clamp(max=options["tis_cap"])
+            torch.testing.assert_close(torch.tensor(sample["importance"]), (weight / weights[0]).float())
+            loss = "masked"
         if loss == "gspo":
             s = (chosen - log_mu[:, 0]).mean().exp()
             live = s.detach() * (chosen - chosen.detach()).exp()  # gradient s * grad log pi_t, value s
@@ -115,5 +120,5 @@ def minibatch_loss(samples, logits_of, options):
         if options["kl_coef"]:
             x = torch.tensor(sample["reference"], dtype=log_pi.dtype) - chosen
             terms = terms + options["kl_coef"] * {"k1": -x, "k2": x * x / 2, "k3": x.exp() - x - 1}[options["kl"]]
-        total = total + weight * terms.sum()
+        total = total + (weight * terms).sum()
     return total, masked
