@@ -303,6 +303,6 @@ def test_the_mismatch_between_sampler_and_trainer_is_logged(tmp_path, policy):
         run_augur("train", config, "log.console=false")
         found[precision] = read_metrics(run)[1]["data"]  # after an update: that of the step before is not counted
     means = [found[precision]["mismatch/logp_diff_mean"] for precision in found]
-    assert means[0] < 1e-5 and 1e-4 < means[1] < means[2] < 0.5
+    assert means[0] < 1e-5 and 10 * means[0] < means[1] < means[2] < 0.5
     assert found["fp32"]["mismatch/logp_diff_max"] < 1e-4
     assert 0 < found["bf16"]["mismatch/kl"] < found["fp8_rollout"]["mismatch/kl"]
