@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "config/read.h"
+#include "config/write.h"
 
 namespace augur {
 namespace {
@@ -20,14 +22,14 @@ struct Options {
 
 void Sft(const Options& options) {
   const SftConfig config = ReadSftConfig(options.config, options.overrides);
-  SftHooks hooks;
-  hooks.step = [&](int64_t step, const std::map<std::string, double>& metrics) {
-    if (step % 10 == 0 || step == config.sft.steps) {
-      fmt::print("step {}/{} loss {:.4f} grad_norm {:.3f} {:.0f} tokens/s\n", step, config.sft.steps,
-                 metrics.at("train/loss"), metrics.at("train/grad_norm"), metrics.at("perf/throughput"));
-    }
-  };
-  RunSft(config, hooks);
+  const SftOutcome outcome = RunSft(config);
+  if (!outcome.stopped_by.empty()) {
+    fmt::print("stopped by {} after step {} of {}; saved. The same command goes on from there.\n",
+               outcome.stopped_by, outcome.steps, config.sft.steps);
+    return;
+  }
+  fmt::print("trained {} steps\nmodel: {}\n", outcome.steps,
+             (std::filesystem::path(config.run.dir) / "model").string());
 }
 
 }  // namespace
@@ -35,8 +37,11 @@ void Sft(const Options& options) {
 void AddSftCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sft", "Supervised fine-tuning: prompts in, answers out");
   const auto options = std::make_shared<Options>();
-  command->add_option("CONFIG", options->config, "A YAML file")->required();
+  command->add_option("CONFIG", options->config, "A YAML file, e.g. recipes/tiny-sft.yaml")->required();
   command->add_option("CHANGES", options->overrides, "key=value pairs that change it");
+  SftConfig defaults;
+  command->footer("A run resumes by itself from its directory's newest checkpoint. Configuration keys:\n\n" +
+                  HelpText(FieldsOf(defaults)));
   command->callback([options] { Sft(*options); });
 }
 

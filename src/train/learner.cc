@@ -1,12 +1,9 @@
 #include "train/learner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
-#include "base/error.h"
 #include "kernels/decide.h"
 #include "ops/typed_data.h"
 #include "train/advantage.h"
@@ -101,7 +98,8 @@ Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model
       model_(model),
       reference_(std::move(reference)),
       loss_(MakeStepLoss(config)),
-      optimizer_(model, MakeOptimizerOptions(config.train.optimizer)) {}
+      optimizer_(model, MakeOptimizerOptions(config.train.optimizer)),
+      bad_updates_(config.train.optimizer.max_bad_updates) {}
 
 std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& experience,
                                                           StepMetrics* metrics) const {
@@ -198,16 +196,7 @@ void Learner::Update(int64_t step, std::span<const TrainSample> samples, const L
     metrics->AddMean("actor/grad_norm", result.grad_norm, 1);
     AddSumsToMetrics(sums, reference_.has_value(), metrics);
   }
-  CountSkipped(result.skipped, step);
-}
-
-void Learner::CountSkipped(bool skipped, int64_t step) {
-  bad_in_row_ = skipped ? bad_in_row_ + 1 : 0;
-  if (bad_in_row_ < config_.train.optimizer.max_bad_updates) return;
-  throw Error(
-      fmt::format("step {}", step),
-      fmt::format("{} updates in a row had a loss or gradient that is not finite", bad_in_row_),
-      "lower train.lr or train.grad_clip, or take model.precision fp32; the last checkpoint is intact");
+  bad_updates_.Count(result.skipped, step);
 }
 
 }  // namespace augur

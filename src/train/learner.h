@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "metrics/step_metrics.h"
 #include "model/model.h"
+#include "train/bad_updates.h"
 #include "train/experience.h"
 #include "train/policy_step.h"
 
@@ -37,8 +38,7 @@ class Learner {
 
   const StepLoss& loss() const { return loss_; }
   Optimizer& optimizer() { return optimizer_; }
-  int64_t bad_in_row() const { return bad_in_row_; }
-  void set_bad_in_row(int64_t count) { bad_in_row_ = count; }
+  BadUpdates& bad_updates() { return bad_updates_; }
 
  private:
   // The samples of each group that takes part.
@@ -46,14 +46,13 @@ class Learner {
   void AddAnchors(std::span<TrainSample> samples) const;
   void Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
               const DecisionVisitor& visit, StepMetrics* metrics);
-  void CountSkipped(bool skipped, int64_t step);
 
   const RlConfig& config_;
   const Model& model_;
   const std::optional<Model> reference_;
   const StepLoss loss_;
   Optimizer optimizer_;
-  int64_t bad_in_row_ = 0;
+  BadUpdates bad_updates_;
 };
 
 }  // namespace augur

@@ -20,6 +20,7 @@
 #include "train/decision_log.h"
 #include "train/device.h"
 #include "train/evaluate.h"
+#include "train/resume.h"
 #include "train/run_guard.h"
 #include "train/run_state.h"
 #include "train/step_dump.h"
@@ -117,19 +118,7 @@ Run::Run(const RlConfig& config, const TrainOptions& options)
 }
 
 void Run::Resume() {
-  const auto warn = [](const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); };
-  store_.RemoveUnfinished();
-  std::optional<fs::path> from;
-  if (config_.run.resume == "never") {
-    store_.RemoveAll();
-  } else if (config_.run.resume == "auto") {
-    from = store_.FindNewest(warn);
-  } else {
-    from = config_.run.resume;
-    if (const auto why = WhyDamaged(*from)) {
-      throw Error(from->string(), *why, "run.resume wants a checkpoint's directory (global_step_N)");
-    }
-  }
+  const std::optional<fs::path> from = FindCheckpoint(config_.run, store_);
   if (from) {
     CheckSameConfig(*from, config_);
     state_ = LoadState(*from, prompts_, &learner_);
