@@ -93,15 +93,33 @@ void CollectBest(const float* block, int count, float block_most, int32_t first_
   }
 }
 
+// All but the least likely, for analyses: above this many a sort is quicker than insertion.
+constexpr size_t kMostInserted = 256;
+
+template <typename T>
+std::vector<Candidate> SortBest(const T* row, int64_t vocab, size_t limit) {
+  std::vector<Candidate> best;
+  best.reserve(vocab);
+  for (int64_t i = 0; i < vocab; ++i) {
+    const auto logit = static_cast<float>(row[i]);
+    if (logit > -kInfinity) best.push_back({logit, static_cast<int32_t>(i)});
+  }
+  const size_t kept = std::min(limit, best.size());
+  std::partial_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(kept), best.end(), MoreLikely);
+  best.resize(kept);
+  return best;
+}
+
 // One sweep: each block is read once and worked on in cache.
 template <typename T>
 RowSummary Summarize(const T* row, const SampleSettings& settings) {
   const int64_t blocks = (settings.vocab + kBlock - 1) / kBlock;
   const size_t keep = std::max<size_t>(settings.support, 1);
+  const size_t inserted = keep > kMostInserted ? 0 : keep;
   RowSummary summary;
   if (settings.temperature > 0) summary.inverse_temperature = 1.0 / settings.temperature;
   const auto scale = static_cast<float>(summary.inverse_temperature);
-  summary.best.reserve(keep);
+  summary.best.reserve(inserted);
   std::vector<float> peaks(blocks);
   summary.block_totals.resize(blocks);
   alignas(64) float block[kBlock];
@@ -115,10 +133,11 @@ RowSummary Summarize(const T* row, const SampleSettings& settings) {
     summary.most = std::max(summary.most, most);
     if (most == -kInfinity) continue;
     summary.block_totals[b] = SumBlock(block, (count + kFloats - 1) / kFloats * kFloats, most, scale);
-    CollectBest(block, count, most, static_cast<int32_t>(b * kBlock), keep, &summary.best);
+    CollectBest(block, count, most, static_cast<int32_t>(b * kBlock), inserted, &summary.best);
   }
   summary.finite = !any_nan && std::isfinite(summary.most);
   if (!summary.finite) return summary;
+  if (inserted == 0) summary.best = SortBest(row, settings.vocab, keep);
   for (int64_t b = 0; b < blocks; ++b) {
     if (peaks[b] == -kInfinity) continue;
     summary.block_totals[b] *= summary.Weight(peaks[b]);
