@@ -15,13 +15,9 @@ struct Recipe : torch::CustomClassHolder {
   const ModelConfig* config;
   const LayerWeights* layer;
   SequenceLayout layout;
-  at::Tensor experts;  // replayed in both computations; those chosen in the first are replayed in the second
+  LayerOptions options;  // experts chosen in the first computation are replayed in the second
 
-  LinearOptions products;
-
-  LayerOutput Compute(const at::Tensor& x) const {
-    return LayerForward(*config, *layer, layout, x, experts, products);
-  }
+  LayerOutput Compute(const at::Tensor& x) const { return LayerForward(*config, *layer, layout, x, options); }
 };
 using RecipePointer = c10::intrusive_ptr<Recipe>;
 
@@ -30,7 +26,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList /*parameters*/,
                                const RecipePointer& recipe) {
     const LayerOutput out = recipe->Compute(x);
-    recipe->experts = out.experts;
+    recipe->options.replay = out.experts;
     context->saved_data["recipe"] = c10::IValue::make_capsule(recipe);
     context->save_for_backward({x});
     context->set_materialize_grads(false);
@@ -71,16 +67,15 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 
 LayerOutput CheckpointedLayerForward(const ModelConfig& config, const LayerWeights& layer,
                                      const SequenceLayout& layout, const at::Tensor& x,
-                                     const at::Tensor& replay, const LinearOptions& products) {
+                                     const LayerOptions& options) {
   const RecipePointer recipe = c10::make_intrusive<Recipe>();
   recipe->config = &config;
   recipe->layer = &layer;
   recipe->layout = layout;
-  recipe->experts = replay;
-  recipe->products = products;
+  recipe->options = options;
   const std::vector<at::Tensor> parameters = LayerParameters(layer);
   const variable_list out = CheckpointFunction::apply(x, at::TensorList(parameters), recipe);
-  return {out[0], out.size() > 1 ? out[1] : at::Tensor(), recipe->experts};
+  return {out[0], out.size() > 1 ? out[1] : at::Tensor(), recipe->options.replay};
 }
 
 }  // namespace augur

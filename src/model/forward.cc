@@ -58,13 +58,18 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
   const auto forward = options.checkpoint_layers ? CheckpointedLayerForward : LayerForward;
   for (const LayerWeights& layer : model.layers) {
     const bool replays = options.replay != nullptr && layer.router.defined();
-    const at::Tensor replay = replays ? (*options.replay)[out.routing.size()] : at::Tensor();
-    const LayerOutput result = forward(config, layer, layout, hidden, replay, products);
+    const bool selects = &layer == &model.layers.back() && !layer.router.defined();
+    const LayerOptions here{.replay = replays ? (*options.replay)[out.routing.size()] : at::Tensor(),
+                            .rows = selects ? batch.rows : at::Tensor(),
+                            .products = products};
+    const LayerOutput result = forward(config, layer, layout, hidden, here);
     hidden = result.hidden;
     if (!layer.router.defined()) continue;
     out.router_logits.push_back(result.router_logits);
     out.routing.push_back(result.experts);
   }
+  const bool selected = !model.layers.empty() && !model.layers.back().router.defined();
+  if (batch.rows.defined() && !selected) hidden = hidden.index_select(0, batch.rows);
   out.hidden = RmsNorm(hidden, model.norm, config.rms_norm_eps);
   return out;
 }

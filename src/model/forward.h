@@ -18,6 +18,9 @@ struct PackedBatch {
   at::Tensor cu_seqlens;  // [sequences + 1] int32, from 0 to N
   at::Tensor positions;   // [N] int32, within the sequence
   int64_t max_length = 0;
+  // [R] int64: the only tokens whose hidden states are wanted; undefined: all. The last layer spares itself
+  // the others.
+  at::Tensor rows;
 };
 
 // No sequence may be empty. The tensors are made on `device`.
@@ -41,7 +44,7 @@ struct ForwardOptions {
 };
 
 struct ForwardOutput {
-  at::Tensor hidden;  // [N, hidden], after the final norm; the head is applied by the caller
+  at::Tensor hidden;  // [N or R, hidden], after the final norm; the head is applied by the caller
   std::vector<at::Tensor> router_logits;  // by sparse layer: [N, experts], with gradient
   Routing routing;                        // the experts used
 };

@@ -8,18 +8,24 @@
 #include "ops/rms_norm.h"
 
 namespace augur {
+
 LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
-                         const at::Tensor& x, const at::Tensor& replay, const LinearOptions& products) {
+                         const at::Tensor& all, const LayerOptions& options) {
+  const LinearOptions& products = options.products;
   const AttentionSettings settings{config.heads, config.kv_heads, config.head_dim, config.rms_norm_eps};
   const double eps = config.rms_norm_eps;
-  const at::Tensor qkv = NormLinear(x, layer.input_norm, eps, layer.qkv.weight, layer.qkv.bias, products);
-  const at::Tensor mixed = RotaryAttention(qkv, layer.q_norm, layer.k_norm, layout, settings);
+  const at::Tensor qkv = NormLinear(all, layer.input_norm, eps, layer.qkv.weight, layer.qkv.bias, products);
+  at::Tensor x = all, mixed = RotaryAttention(qkv, layer.q_norm, layer.k_norm, layout, settings);
+  if (options.rows.defined()) {
+    x = x.index_select(0, options.rows);
+    mixed = mixed.index_select(0, options.rows);
+  }
   // Not addmm: it would round every partial sum to the precision of the residual, which holds channels in the
   // thousands; on a real model that costs a digit of the gradients.
   const at::Tensor delta = Linear(mixed, layer.out.weight, layer.out.bias, products);
   if (layer.router.defined()) {
     const auto [middle, normal] = AddRmsNorm(x, delta, layer.post_attention_norm, eps);
-    const MoeOutput moe = MoeForward(config.moe, layer, normal, replay, products);
+    const MoeOutput moe = MoeForward(config.moe, layer, normal, options.replay, products);
     return {middle + moe.hidden, moe.router_logits, moe.experts};
   }
   at::Tensor middle, gate_up;

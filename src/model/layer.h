@@ -11,19 +11,26 @@ namespace augur {
 
 // What a layer returns; the last two are undefined for a dense one.
 struct LayerOutput {
-  at::Tensor hidden;         // [N, hidden]
+  at::Tensor hidden;         // [N, hidden], or the rows asked for
   at::Tensor router_logits;  // [N, experts]
   at::Tensor experts;        // [N, experts_per_token] int64
 };
 
-// x [N, hidden]; `replay` [N, experts_per_token] int64 fixes the experts of a sparse layer, or is undefined.
+// Beside its input, what a layer works with.
+struct LayerOptions {
+  at::Tensor replay;  // [N, experts_per_token] int64: the experts of a sparse layer, or undefined
+  at::Tensor rows;    // int64: the only rows that go on after attention, in a dense layer; undefined: all
+  LinearOptions products;
+};
+
+// x [N, hidden].
 LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
-                         const at::Tensor& x, const at::Tensor& replay, const LinearOptions& products);
+                         const at::Tensor& x, const LayerOptions& options);
 
 // The same, keeping x alone for the backward, which computes the layer again (with the experts chosen now).
 // config and layer must stay where they are until then.
 LayerOutput CheckpointedLayerForward(const ModelConfig& config, const LayerWeights& layer,
                                      const SequenceLayout& layout, const at::Tensor& x,
-                                     const at::Tensor& replay, const LinearOptions& products);
+                                     const LayerOptions& options);
 
 }  // namespace augur

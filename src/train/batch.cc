@@ -45,9 +45,9 @@ struct Rows {
   }
 };
 
-std::vector<int32_t> WholeSequence(const Rollout& rollout) {
+std::vector<int32_t> TokensRead(const Rollout& rollout) {
   std::vector<int32_t> tokens = rollout.prompt_tokens;
-  tokens.insert(tokens.end(), rollout.tokens.begin(), rollout.tokens.end());
+  tokens.insert(tokens.end(), rollout.tokens.begin(), rollout.tokens.end() - 1);
   return tokens;
 }
 
@@ -94,7 +94,7 @@ MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const 
       throw Error("training batch", "holds responses with supports of different sizes",
                   "generate all of them with the same rollout.support");
     }
-    sequences.push_back(WholeSequence(*sample.rollout));
+    sequences.push_back(TokensRead(*sample.rollout));
     gathered.Add(sample, begin);
     begin += sample.length();
   }
@@ -102,7 +102,7 @@ MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const 
   MicroBatch batch;
   batch.samples = samples;
   batch.packed = PackSequences(sequences, device);
-  batch.rows = ToDevice(gathered.rows, {count}, at::kLong, device);
+  batch.packed.rows = ToDevice(gathered.rows, {count}, at::kLong, device);
   batch.targets = ToDevice(gathered.targets, {count}, at::kLong, device);
   batch.recorded.support_ids = ToDevice(gathered.ids, {count, columns}, at::kInt, device);
   batch.recorded.support_logprobs = ToDevice(gathered.logprobs, {count, columns}, at::kFloat, device);

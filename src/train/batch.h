@@ -15,7 +15,7 @@
 
 namespace augur {
 
-// A response ready for training. The rollout must outlive it and have a recorded support.
+// A response ready for training. The rollout must outlive it, have a recorded support and not be empty.
 struct TrainSample {
   const Rollout* rollout = nullptr;
   double advantage = 0;
@@ -27,13 +27,13 @@ struct TrainSample {
   std::vector<float> importance = {};
 
   int64_t tokens() const { return static_cast<int64_t>(rollout->tokens.size()); }
-  int64_t length() const { return tokens() + static_cast<int64_t>(rollout->prompt_tokens.size()); }
+  // Tokens the model reads: prompt and response but for the last, after which nothing is foretold.
+  int64_t length() const { return tokens() + static_cast<int64_t>(rollout->prompt_tokens.size()) - 1; }
 };
 
 struct MicroBatch {
   std::span<const TrainSample> samples;
-  PackedBatch packed;
-  at::Tensor rows;          // [R] int64: the rows of the hidden states that foretell the response tokens
+  PackedBatch packed;       // its rows [R] foretell the response tokens
   at::Tensor targets;       // [R] int64: those tokens
   RecordedTokens recorded;  // [R]
 };

@@ -93,7 +93,7 @@ void AddSums(const PolicyLoss& out, StepSums* total) {
 }
 
 PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss, StepSums* total) {
-  const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden.index_select(0, batch.rows);
+  const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
   const Head head{hidden, model.head, {}};
   PolicyLoss out;
   if (loss.kind == LossKind::kGspo) {
@@ -102,7 +102,7 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
     AddSums(out, total);
     total->sums[kSumMasked] += ratios.masked;
     total->sums[kSumOutside] += ratios.masked;
-    const auto tokens = static_cast<double>(batch.rows.size(0));
+    const auto tokens = static_cast<double>(batch.targets.size(0));
     total->sums[kSumRatio] += ratios.ratio - tokens;  // replaces the ones that stand for it
     total->sums[kSumLogRatio] += ratios.log_ratio;
   } else {
@@ -159,7 +159,7 @@ std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const Trai
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
     const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
-    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden.index_select(0, batch.rows);
+    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
     std::vector<at::Tensor> chunks;
     for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
       const int64_t count = std::min(step, hidden.size(0) - begin);

@@ -22,7 +22,7 @@ Rollout AsRollout(const SftExample& example) {
 // With advantage 0 the policy term vanishes, and the estimate k1 = log π - log ref of the distance to a
 // reference of log-prob 0, taken with the factor -1, is the cross-entropy.
 PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, const ForwardOptions& forward) {
-  const at::Tensor hidden = Forward(model, batch.packed, forward).hidden.index_select(0, batch.rows);
+  const at::Tensor hidden = Forward(model, batch.packed, forward).hidden;
   RecordedTokens recorded = batch.recorded;
   recorded.reference_logprobs = at::zeros({hidden.size(0)}, recorded.advantages.options());
   HeadOptions options;

@@ -31,7 +31,7 @@ std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSa
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
     const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
-    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden.index_select(0, batch.rows);
+    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
     for (size_t r = 0; r < rules.size(); ++r) {
       const PolicyLoss out =
           ComputeLinearPolicyLoss(rules[r], {hidden, model.head, {}}, batch.recorded, options);

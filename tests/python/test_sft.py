@@ -57,7 +57,7 @@ def test_losses_and_weights_are_those_of_transformers_and_adamw(tmp_path, policy
             logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
             terms.append(torch.nn.functional.cross_entropy(logits, torch.tensor(answer), reduction="none"))
         loss = torch.cat(terms).mean()
-        assert line["data"]["train/loss"] == pytest.approx(float(loss), rel=2e-4)
+        assert line["data"]["train/loss"] == pytest.approx(loss.item(), rel=2e-4)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
