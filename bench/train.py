@@ -3,7 +3,8 @@
     .venv-trl/bin/python bench/train.py            # ./check --adapters makes that environment
 
 Both generate 64 prompts x 8 responses, score them and make 4 updates of 128 responses; the figure is the median time of
-such a step, measured in turns. TRL runs in float32, Augur as recipes/quickstart.yaml says (FP8 rollout, K = 20).
+such a step, measured in turns. TRL runs in float32, Augur as recipes/quickstart.yaml says (FP8 rollout, K = 20): groups
+of equal rewards, which teach nothing, are not computed; with --all-groups they are.
 """
 
 import argparse
@@ -79,12 +80,13 @@ def time_trl(steps: int, data: Dataset) -> list[float]:
     return times.seconds()
 
 
-def time_augur(steps: int, threads: int) -> list[float]:
+def time_augur(steps: int, threads: int, all_groups: bool) -> list[float]:
     with tempfile.TemporaryDirectory() as out:
         settings = [
             f"run.dir={out}/run", f"run.threads={threads}", f"train.steps={steps + 1}", f"data.train=[{TASK}]",
             f"rollout.prompts={PROMPTS}", f"rollout.group={GROUP}", f"train.minibatch={PROMPTS // UPDATES}",
             f"rollout.max_tokens={MAX_TOKENS}", "eval.files=[]", "checkpoint.every=0",
+            f"algorithm.skip_equal_groups={str(not all_groups).lower()}",
         ]  # fmt: skip
         subprocess.run(
             [ROOT / "build/augur", "train", ROOT / "recipes/quickstart.yaml", *settings],
@@ -100,13 +102,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each in a turn")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--all-groups", action="store_true", help="Augur learns from groups of equal rewards too")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     data = prompts()
     trl, augur = [], []
     for _ in range(options.turns):
         trl += time_trl(options.steps, data)
-        augur += time_augur(options.steps, options.threads)
+        augur += time_augur(options.steps, options.threads, options.all_groups)
     ours, theirs = statistics.median(augur), statistics.median(trl)
     print(json.dumps({"augur_s": round(ours, 3), "trl_s": round(theirs, 3), "ratio": round(theirs / ours, 2)}))
 
