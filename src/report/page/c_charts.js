@@ -27,7 +27,11 @@ function chartFrame(title, about) {
 function axes(xTitle, yTitle, percentages, extra = {}) {
   const ink = cssColor("var(--soft)");
   const grid = { color: cssColor("var(--grid)"), borderColor: cssColor("var(--line)") };
-  const tick = (value) => (percentages ? percent(value, Math.abs(value) < 0.02 ? 1 : 0) : number(value, 3));
+  const tick = (value, _, ticks) => { // with the digits that tell neighbours apart
+    const step = ticks.length > 1 ? Math.abs(ticks[1].value - ticks[0].value) : 1;
+    if (percentages) return percent(value, Math.min(4, Math.max(0, Math.ceil(-Math.log10(100 * step) - 1e-9))));
+    return number(value, Math.max(3, Math.ceil(Math.log10(Math.abs(value) / step) + 1e-9) + 1));
+  };
   return {
     x: { type: "linear", title: { display: Boolean(xTitle), text: xTitle, color: ink }, grid, ticks: { color: ink, maxTicksLimit: 7 }, ...extra.x },
     y: { title: { display: Boolean(yTitle), text: yTitle, color: ink }, grid, ticks: { color: ink, maxTicksLimit: 6, callback: tick }, ...extra.y },
