@@ -80,13 +80,15 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
   const std::filesystem::path full = std::filesystem::weakly_canonical(run);
   json["name"] = ValidText(full.filename().string());
   json["path"] = ValidText(run.string());
-  json["config"] = ReadConfig(run / "config.yaml", &notes);
+  // An analysis or a comparison need not have trained anything itself.
+  const auto expected = [&](const char* name) {
+    return !IsStudy(run) || std::filesystem::exists(run / name);
+  };
+  json["config"] = expected("config.yaml") ? ReadConfig(run / "config.yaml", &notes) : Json();
   json["summary"] = ReadJsonFile(run / "summary.json", &notes);
   json["analysis"] = ReadJsonFile(run / "analysis.json", &notes);
   json["compare"] = ReadJsonFile(run / "compare.json", &notes);
-  // An analysis or a comparison need not have trained anything itself.
-  const bool has_metrics = std::filesystem::exists(run / "metrics.jsonl");
-  json["metrics"] = has_metrics || !IsStudy(run) ? ReadSeries(run, limits.steps, &notes) : Json();
+  json["metrics"] = expected("metrics.jsonl") ? ReadSeries(run, limits.steps, &notes) : Json();
   json["points"] = ReadPoints(run, limits.points, &notes);
   json["tokens"] = ReadViewerTokens(run, limits.token_bytes, &notes);
   NoteProgress(json["config"], json["metrics"], &notes);

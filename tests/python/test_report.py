@@ -340,6 +340,6 @@ def test_a_comparison_is_shown_with_intervals_and_names_unfinished_runs(browser,
     for row, arm in zip(table_with(browser, "final accuracy %")[1:], arms, strict=True):
         final = arm["final_accuracy"]
         assert row[1] == f"{100 * final['mean']:.1f} [{100 * final['low']:.1f}, {100 * final['high']:.1f}]"
-    assert "grpo-clip-higher, seed 7: 40 of 100 steps" in notes(browser)
+    assert "grpo-clip-higher, seed 7: 40 of 100 steps" in notes(browser) and "config" not in notes(browser)
     shown = browser.ask("charts[0].chart.data.datasets.filter((d) => d.label).map((d) => d.data.map((p) => p.y))")
     assert shown == [arm["curves"]["accuracy"]["mean"] for arm in arms]
