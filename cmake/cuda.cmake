@@ -17,3 +17,20 @@ if(AUGUR_CUDA AND AUGUR_TORCH)
   endif()
 endif()
 message(STATUS "Augur: CUDA kernels ${AUGUR_WITH_CUDA}")
+
+# cuDNN comes with torch; its C++ interface, headers alone, is a wheel of its own (nvidia-cudnn-frontend).
+set(AUGUR_WITH_CUDNN OFF)
+if(AUGUR_WITH_CUDA)
+  cmake_path(GET TORCH_DIR PARENT_PATH packages)
+  find_path(CUDNN_FRONTEND_HEADERS cudnn_frontend.h HINTS ${packages}/include)
+  find_path(CUDNN_HEADERS cudnn.h HINTS ${packages}/nvidia/cudnn/include)
+  find_library(CUDNN_LIBRARY NAMES libcudnn.so.9 HINTS ${packages}/nvidia/cudnn/lib)
+  if(CUDNN_FRONTEND_HEADERS AND CUDNN_HEADERS AND CUDNN_LIBRARY)
+    set(AUGUR_WITH_CUDNN ON)
+    set_source_files_properties(src/ops/attention_cudnn.cc PROPERTIES
+      SKIP_PRECOMPILE_HEADERS ON
+      COMPILE_OPTIONS "-isystem${CUDNN_FRONTEND_HEADERS};-isystem${CUDNN_HEADERS};-DCUDNN_FRONTEND_SKIP_JSON_LIB")
+    target_link_libraries(torch_libs INTERFACE ${CUDNN_LIBRARY})
+  endif()
+endif()
+message(STATUS "Augur: cuDNN attention ${AUGUR_WITH_CUDNN}")

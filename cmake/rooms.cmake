@@ -1,7 +1,8 @@
 # augur_room(NAME LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
 #
 # Kernels come in ladders x_cpu.cc, x_cuda.cu (or .cc) and x_cuda_stub.cc: where nvcc is missing the stub takes the
-# place of the CUDA file and says so when called. parquet.cc and parquet_stub.cc stand to each other likewise.
+# place of the CUDA file and says so when called. parquet.cc and parquet_stub.cc stand to each other likewise, and
+# attention_cudnn.cc and its stub.
 function(augur_room name)
   cmake_parse_arguments(ROOM "" "" "LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
@@ -17,6 +18,11 @@ function(augur_room name)
     list(FILTER sources EXCLUDE REGEX "/parquet_stub\\.cc$")
   else()
     list(FILTER sources EXCLUDE REGEX "/parquet\\.cc$")
+  endif()
+  if(AUGUR_WITH_CUDNN)
+    list(FILTER sources EXCLUDE REGEX "_cudnn_stub\\.cc$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cudnn\\.cc$")
   endif()
   if(NOT sources)
     add_library(augur_${name} INTERFACE)

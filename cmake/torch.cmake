@@ -22,15 +22,16 @@ target_link_libraries(torch_libs INTERFACE torch_cpu c10)
 target_link_options(torch_libs INTERFACE -Wl,--allow-shlib-undefined -Wl,-rpath,${TORCH_DIR}/lib)
 
 # augur_precompile_torch(TARGET): reads torch's headers, eight seconds of g++'s time in every source, once for all
-# targets. Sources still include what they use.
+# targets; once more for the program, whose other -O makes g++ on x86 refuse what the rooms share. Sources still include
+# what they use.
 set(AUGUR_TORCH_HEADERS
   <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string> <vector> <fmt/format.h> <fmt/ranges.h>
   <nlohmann/json.hpp> <ATen/Context.h> <ATen/Parallel.h> <ATen/TensorOperators.h> <ATen/core/Tensor.h>
   <ATen/core/grad_mode.h> <ATen/ops/empty.h> <torch/csrc/autograd/autograd.h>
   <torch/csrc/autograd/custom_function.h> <torch/library.h>)
 function(augur_precompile_torch target)
-  if(target STREQUAL augur_ops)
-    target_precompile_headers(augur_ops PRIVATE ${AUGUR_TORCH_HEADERS})
+  if(target MATCHES "^augur_(ops|cli)$")
+    target_precompile_headers(${target} PRIVATE ${AUGUR_TORCH_HEADERS})
   else()
     target_precompile_headers(${target} REUSE_FROM augur_ops)
   endif()

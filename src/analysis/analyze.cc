@@ -23,11 +23,6 @@ namespace {
 // Log-probs of the whole vocabulary take 8 bytes an entry; this many are at hand's reach.
 constexpr int64_t kMostFullEntries = int64_t{1} << 26;
 
-RolloutPrecision EnginePrecision(Precision precision) {
-  if (precision == Precision::kFp32) return RolloutPrecision::kFp32;
-  return precision == Precision::kBf16 ? RolloutPrecision::kBf16 : RolloutPrecision::kFp8;
-}
-
 void CheckConfig(const RlConfig& config) {
   if (config.algorithm.loss != LossKind::kMasked) {
     throw Error("algorithm.loss", "analyze compares masks, and this loss has none",
@@ -60,9 +55,7 @@ class Laboratory {
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
         learner_(config_, model_, std::nullopt),
         start_(model_, learner_.optimizer()),
-        engine_(model_, {.precision = EnginePrecision(config.model.precision),
-                         .memory_share = config.rollout.memory_share,
-                         .max_batch = config.rollout.max_batch}) {
+        engine_(model_, MakeEngineOptions(config, model_.embedding.device())) {
     const int64_t groups =
         RoundUp((options.sequences + config.rollout.group - 1) / config.rollout.group, options.preceding + 1);
     sequences_ = groups * config.rollout.group;

@@ -13,6 +13,7 @@ void AddBenchCommand(CLI::App& app) {
   AddBenchGenerate(*bench);
   AddBenchHead(*bench);
   AddBenchRollout(*bench);
+  AddBenchStep(*bench);
   AddBenchTrain(*bench);
 }
 

@@ -10,6 +10,7 @@ void AddBenchDecode(CLI::App& bench);
 void AddBenchGenerate(CLI::App& bench);
 void AddBenchHead(CLI::App& bench);
 void AddBenchRollout(CLI::App& bench);
+void AddBenchStep(CLI::App& bench);
 void AddBenchTrain(CLI::App& bench);
 
 }  // namespace augur

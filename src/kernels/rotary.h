@@ -53,11 +53,20 @@ struct PagedKv {
 template <typename T>
 void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* pages, void* stream);
 
-// grad_qkv from the gradients [tokens, heads or kv_heads, head_dim] of rotated queries, rotated keys and
-// values. `partial` is scratch of [RotaryPartialRows(), 2, head_dim].
+// Gradients of rotated queries, rotated keys and values, [tokens, heads or kv_heads, head_dim] each, a
+// token's row so many elements behind the one before.
+template <typename T>
+struct RotaryGradients {
+  const T* q;
+  const T* k;
+  const T* v;
+  int64_t q_row, k_row, v_row;
+};
+
+// grad_qkv from these. `partial` is scratch of [RotaryPartialRows(), 2, head_dim].
 int64_t RotaryPartialRows();
 template <typename T>
-void RotaryBackwardCuda(const RotaryInput<T>& in, const T* grad_q, const T* grad_k, const T* grad_v,
-                        T* grad_qkv, float* partial, float* grad_norms, void* stream);
+void RotaryBackwardCuda(const RotaryInput<T>& in, const RotaryGradients<T>& grads, T* grad_qkv,
+                        float* partial, float* grad_norms, void* stream);
 
 }  // namespace augur

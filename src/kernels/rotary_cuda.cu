@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotate
 }
 
 template <typename E, int kPer, int kChunks>
-__global__ void __launch_bounds__(kThreads) BackwardKernel(Input<E> in, const E* grad_q, const E* grad_k,
-                                                           const E* grad_v, E* grad_qkv, float* partial) {
+__global__ void __launch_bounds__(kThreads)
+    BackwardKernel(Input<E> in, RotaryGradients<E> grads, E* grad_qkv, float* partial) {
   using H = Head<kPer, kChunks>;
   const int turned = in.heads + in.kv_heads, all = turned + in.kv_heads, half = in.head_dim / 2;
   const int64_t items = in.tokens * all;
@@ -169,10 +169,9 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Input<E> in, const E*
        item += static_cast<int64_t>(gridDim.x) * kWarps) {
     const int64_t token = item / all;
     const int h = static_cast<int>(item % all);
-    const int64_t kv_row = token * in.kv_heads;
-    const E* from = h < in.heads ? grad_q + (token * in.heads + h) * in.head_dim
-                    : h < turned ? grad_k + (kv_row + h - in.heads) * in.head_dim
-                                 : grad_v + (kv_row + h - turned) * in.head_dim;
+    const E* from = h < in.heads ? grads.q + token * grads.q_row + h * in.head_dim
+                    : h < turned ? grads.k + token * grads.k_row + (h - in.heads) * in.head_dim
+                                 : grads.v + token * grads.v_row + (h - turned) * in.head_dim;
     H grad;
     grad.Load(from, half);
     if (h < turned) {
@@ -252,23 +251,25 @@ void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* p
 int64_t RotaryPartialRows() { return kPartialRows; }
 
 template <typename T>
-void RotaryBackwardCuda(const RotaryInput<T>& in, const T* grad_q, const T* grad_k, const T* grad_v,
-                        T* grad_qkv, float* partial, float* grad_norms, void* stream) {
+void RotaryBackwardCuda(const RotaryInput<T>& in, const RotaryGradients<T>& grads, T* grad_qkv,
+                        float* partial, float* grad_norms, void* stream) {
   using E = typename CudaElement<T>::Type;
+  const RotaryGradients<E> from{OnDevice(grads.q), OnDevice(grads.k), OnDevice(grads.v),
+                                grads.q_row,       grads.k_row,       grads.v_row};
   const auto queue = static_cast<cudaStream_t>(stream);
   WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {
     BackwardKernel<E, kPer, kChunks>
         <<<static_cast<unsigned>(kPartialRows), kThreads, kWarps * 2 * in.head_dim * sizeof(float), queue>>>(
-            MakeInput(in), OnDevice(grad_q), OnDevice(grad_k), OnDevice(grad_v), OnDevice(grad_qkv), partial);
+            MakeInput(in), from, OnDevice(grad_qkv), partial);
   });
   if (in.q_norm != nullptr) SumColumns(kPartialRows, 2 * in.head_dim, partial, grad_norms, queue);
   CheckCuda(cudaGetLastError(), "the gradient of rotation on the GPU");
 }
 
-#define AUGUR_INSTANTIATE(T)                                                                           \
-  template void RotaryForwardCuda<T>(const RotaryInput<T>&, T*, const PagedKv<T>*, void*);             \
-  template void RotaryBackwardCuda<T>(const RotaryInput<T>&, const T*, const T*, const T*, T*, float*, \
-                                      float*, void*);
+#define AUGUR_INSTANTIATE(T)                                                                                \
+  template void RotaryForwardCuda<T>(const RotaryInput<T>&, T*, const PagedKv<T>*, void*);                  \
+  template void RotaryBackwardCuda<T>(const RotaryInput<T>&, const RotaryGradients<T>&, T*, float*, float*, \
+                                      void*);
 AUGUR_INSTANTIATE(float)
 AUGUR_INSTANTIATE(BFloat16)
 

@@ -8,9 +8,9 @@
 
 namespace augur {
 
-inline constexpr int kSamplePart = 4096;  // tokens in a row that one warp sweeps
-inline constexpr int kSampleWarps = 4;    // parts that one block sweeps
-inline constexpr int kMostParts = 128;    // of a row
+inline constexpr int kSamplePart = 2048;  // tokens in a row that one warp sweeps
+inline constexpr int kSampleWarps = 8;    // parts that one block sweeps
+inline constexpr int kMostParts = 256;    // of a row
 inline constexpr int kMostKept = 64;      // of the most likely tokens, that the fast kernels find
 
 // A scaled logit and its token as one number: greater is more likely, ties fall to the lower id. 0 stands for
@@ -75,7 +75,7 @@ struct SampleRow {
   double weights[kMostParts];  // its shares by part
 };
 
-// By the first warp of a block; the others wait for it behind a barrier.
+// By the first warp of a block; the others wait for it behind a barrier. Beyond `count` the weights are 0.
 __device__ __forceinline__ void SummarizeRow(const SamplePart* parts, int count, SampleRow* row) {
   constexpr int kPer = kMostParts / 32;
   if (threadIdx.x >= 32) return;

@@ -27,64 +27,58 @@ __host__ __device__ bool DrawsFromBest(const SampleSettings& settings) {
   return settings.top_k > 0 && settings.top_k <= kMostKept;
 }
 
-// One lane's share of a part: kVector neighbours at a time, the lanes side by side.
+// One lane's share of a part, in registers: kVector neighbours at a time, the lanes side by side.
 template <typename E>
 struct LaneShare {
   static constexpr int kVector = 16 / sizeof(E);
-  static constexpr int kVectors = kPerLane / kVector;
-  const E* row;
-  int vocab;
-  float scale;
-  int first;  // token of vector 0
-  bool aligned;
+  float z[kPerLane];  // scaled logits, -inf behind the vocabulary
+  int first;          // token of z[0]
 
-  __device__ LaneShare(const E* row_, int64_t vocab_, float scale_, int part)
-      : row(row_),
-        vocab(static_cast<int>(vocab_)),
-        scale(scale_),
-        first(part * kSamplePart + static_cast<int>(threadIdx.x % 32) * kVector),
-        aligned(reinterpret_cast<uintptr_t>(row_) % 16 == 0) {}
-
-  __device__ int TokenAt(int vector) const { return first + vector * 32 * kVector; }
-
-  // The vector's scaled logits, -inf behind the vocabulary.
-  __device__ __forceinline__ void Load(int vector, float z[kVector]) const {
-    const int token = TokenAt(vector);
-    if (aligned && token + kVector <= vocab) {
-      LoadVector<kVector>(row + token, z);
+  __device__ __forceinline__ LaneShare(const E* row, int vocab, float scale, int part)
+      : first(part * kSamplePart + static_cast<int>(threadIdx.x % 32) * kVector) {
+    const bool whole = (part + 1) * kSamplePart <= vocab && reinterpret_cast<uintptr_t>(row) % 16 == 0;
+    if (whole) {
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) z[k] *= scale;
+      for (int i = 0; i < kPerLane; i += kVector) LoadVector<kVector>(row + TokenAt(i), z + i);
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) z[i] *= scale;
     } else {
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) {
-        z[k] = token + k < vocab ? static_cast<float>(row[token + k]) * scale : -INFINITY;
+      for (int i = 0; i < kPerLane; ++i) {
+        z[i] = TokenAt(i) < vocab ? static_cast<float>(row[TokenAt(i)]) * scale : -INFINITY;
       }
     }
   }
-};
 
-// Largest and sum over a lane's share. Not a number in a logit, or infinity, makes the sum NaN.
-struct LaneSums {
-  float most = -INFINITY, sum = 0;
-  int vector = 0;  // the first that holds the largest
+  __device__ int TokenAt(int i) const { return first + i / kVector * 32 * kVector + i % kVector; }
 
-  template <int kVector>
-  __device__ __forceinline__ void Add(int index, const float z[kVector]) {
-    float top = z[0];
+  __device__ float Largest() const {
+    float most = z[0];
 #pragma unroll
-    for (int k = 1; k < kVector; ++k) top = fmaxf(top, z[k]);
-    if (top > most) {
-      sum *= Exp2((most - top) * kLog2E);
-      most = top;
-      vector = index;
-    }
-    if (most > -INFINITY) {
+    for (int i = 1; i < kPerLane; ++i) most = fmaxf(most, z[i]);
+    return most;
+  }
+
+  // Of exp(z - most). Not a number in a logit, or infinity, makes it NaN.
+  __device__ float SumBelow(float most) const {
+    constexpr int kChains = 4;
+    float sums[kChains] = {};
+    if (most == -INFINITY) {
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) sum += Exp2((z[k] - most) * kLog2E);
+      for (int i = 0; i < kPerLane; ++i) sums[0] = z[i] != z[i] ? NAN : sums[0];
     } else {
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) sum = z[k] != z[k] ? NAN : sum;
+      for (int i = 0; i < kPerLane; ++i) sums[i % kChains] += Exp2((z[i] - most) * kLog2E);
     }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+
+  // The most likely token, given its scaled logit.
+  __device__ SampleKey Best(float most) const {
+    int at = 0;
+#pragma unroll
+    for (int i = kPerLane - 1; i >= 0; --i) at = z[i] == most ? i : at;
+    return MakeSampleKey(most, TokenAt(at));
   }
 };
 
@@ -101,6 +95,14 @@ __device__ __forceinline__ SampleKey SortWarp(SampleKey key) {
     }
   }
   return key;
+}
+
+// How many of a warp's 32 falling `keys` are greater than `key`.
+__device__ __forceinline__ int CountGreaterOfWarp(const SampleKey* keys, SampleKey key) {
+  int count = 0;
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) count += keys[count + step - 1] > key ? step : 0;
+  return count + (keys[count] > key ? 1 : 0);
 }
 
 // How many of the falling `keys` are greater than `key`.
@@ -125,7 +127,7 @@ struct SweepShared {
 
 // The `keep` most likely of the block's parts, exactly. At least `keep` tokens are as likely as the keep-th
 // largest of the threads' own best ones, and only the keep threads that hold one can hold more of them: few
-// candidates are left, to be looked up again and sorted. `candidates` [keep * kPerLane] is shared memory.
+// candidates are left to be sorted. `candidates` [keep * kPerLane] is shared memory.
 template <typename E>
 __device__ void KeepBest(const LaneShare<E>& share, SampleKey mine, int keep, SampleKey* best,
                          SampleKey* candidates, SweepShared* shared) {
@@ -139,23 +141,21 @@ __device__ void KeepBest(const LaneShare<E>& share, SampleKey mine, int keep, Sa
   __syncthreads();
   if (sorted != 0 && lane < keep) {
     int rank = lane;
-    for (int w = 0; w < kSampleWarps && rank < keep; ++w) {
-      if (w != warp) rank += CountGreater(shared->sorted[w], 32, sorted);
+#pragma unroll
+    for (int w = 0; w < kSampleWarps; ++w) {
+      rank += w == warp ? 0 : CountGreaterOfWarp(shared->sorted[w], sorted);
     }
     if (rank == keep - 1) shared->threshold = sorted;
   }
   __syncthreads();
   const SampleKey threshold = shared->threshold;
   if (mine != 0 && mine >= threshold) {
-#pragma unroll 4
-    for (int v = 0; v < share.kVectors; ++v) {
-      float z[LaneShare<E>::kVector];
-      share.Load(v, z);
+    const float least = threshold != 0 ? ValueOfKey(threshold) : -INFINITY;
 #pragma unroll
-      for (int k = 0; k < share.kVector; ++k) {
-        const SampleKey key = MakeSampleKey(z[k], share.TokenAt(v) + k);
-        if (key != 0 && key >= threshold) candidates[atomicAdd(&shared->found, 1)] = key;
-      }
+    for (int i = 0; i < kPerLane; ++i) {
+      if (!(share.z[i] >= least)) continue;
+      const SampleKey key = MakeSampleKey(share.z[i], share.TokenAt(i));
+      if (key != 0 && key >= threshold) candidates[atomicAdd(&shared->found, 1)] = key;
     }
   }
   __syncthreads();
@@ -171,42 +171,20 @@ __device__ void KeepBest(const LaneShare<E>& share, SampleKey mine, int keep, Sa
 
 // A few neighbouring parts of one row, one per warp, read once.
 template <typename E>
-__global__ void __launch_bounds__(kSweepThreads)
+__global__ void __launch_bounds__(kSweepThreads, 3)
     SweepKernel(const E* logits, const SampleDraw* draws, int64_t vocab, int64_t stride, float scale,
                 SampleWorkspace workspace) {
   extern __shared__ SampleKey candidates[];
   __shared__ SweepShared shared;
-  constexpr int kVector = LaneShare<E>::kVector;
-  constexpr int kAhead = 4;  // loads in flight
   const int64_t draw = blockIdx.y;
   const int part = static_cast<int>(blockIdx.x) * kSampleWarps + static_cast<int>(threadIdx.x) / 32;
-  const LaneShare<E> share(logits + draws[draw].row * stride, vocab, scale, part);
-  LaneSums sums;
-  if (part < workspace.parts) {
-    for (int v = 0; v < share.kVectors; v += kAhead) {
-      float z[kAhead][kVector];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) share.Load(v + i, z[i]);
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) sums.Add<kVector>(v + i, z[i]);
-    }
-    const float most = WarpMax(sums.most);
-    const bool any = sums.most > -INFINITY || sums.sum != sums.sum;
-    const float sum = WarpSum(any ? sums.sum * Exp2((sums.most - most) * kLog2E) : 0.0f);
-    if (threadIdx.x % 32 == 0) {
-      workspace.sums[draw * workspace.parts + part] = {sum == sum ? most : NAN, sum};
-    }
+  const LaneShare<E> share(logits + draws[draw].row * stride, static_cast<int>(vocab), scale, part);
+  const float mine = share.Largest(), most = WarpMax(mine);
+  const float sum = WarpSum(share.SumBelow(most));
+  if (threadIdx.x % 32 == 0 && part < workspace.parts) {
+    workspace.sums[draw * workspace.parts + part] = {sum == sum ? most : NAN, sum};
   }
-  SampleKey mine = 0;
-  if (sums.most > -INFINITY) {
-    float z[kVector];
-    share.Load(sums.vector, z);
-#pragma unroll
-    for (int k = kVector - 1; k >= 0; --k) {
-      if (z[k] == sums.most) mine = MakeSampleKey(z[k], share.TokenAt(sums.vector) + k);
-    }
-  }
-  KeepBest(share, mine, workspace.keep,
+  KeepBest(share, share.Best(mine), workspace.keep,
            workspace.best + (draw * workspace.lists + blockIdx.x) * workspace.keep, candidates, &shared);
 }
 
@@ -245,17 +223,29 @@ __device__ void MergeBest(const SampleKey* lists, int count, int keep, FinishSha
   __syncthreads();
 }
 
-// The part that the draw's share of the whole falls into; by one thread. Where rounding lets the parts sum to
-// less than the whole, it is the last.
+// The part that the draw's share of the whole falls into; by the first warp. Where rounding lets the parts
+// sum to less than the whole, it is the last.
 __device__ void ChoosePart(int parts, double uniform, FinishShared* shared) {
-  double target = uniform * shared->row.sum;
-  for (int s = 0; s < parts; ++s) {
-    const double weight = shared->row.weights[s];
-    if (!(weight > 0)) continue;
-    shared->part = s;
-    shared->target = target;
-    if (target < weight) break;
-    target -= weight;
+  const int lane = threadIdx.x;
+  const double target = uniform * shared->row.sum;
+  double before = 0;  // weight of the parts before these 32
+  for (int first = 0; first < parts; first += 32) {
+    const double weight = shared->row.weights[first + lane];
+    double through = weight;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const double left = __shfl_up_sync(0xffffffffu, through, offset);
+      if (lane >= offset) through += left;
+    }
+    const unsigned some = __ballot_sync(0xffffffffu, weight > 0);
+    const unsigned reached = __ballot_sync(0xffffffffu, weight > 0 && before + through > target);
+    const int chosen = reached != 0 ? __ffs(reached) - 1 : 31 - __clz(some);
+    if (lane == chosen) {
+      shared->part = first + lane;
+      shared->target = target - (before + through - weight);
+    }
+    if (reached != 0) return;
+    before += __shfl_sync(0xffffffffu, through, 31);
   }
 }
 
@@ -378,6 +368,9 @@ __global__ void __launch_bounds__(kFinishThreads)
     shared.drawn = 0;
     shared.part = 0;
     shared.target = 0;
+  }
+  if (threadIdx.x < 32) {
+    __syncwarp();
     if (plain && isfinite(shared.row.most)) ChoosePart(workspace.parts, uniform, &shared);
   }
   MergeBest(workspace.best + draw * workspace.lists * workspace.keep, workspace.lists, workspace.keep,

@@ -13,10 +13,12 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/rotary.h"
+#include "ops/attention_cudnn.h"
 #include "ops/device.h"
 #include "ops/rms_norm.h"
 #include "ops/typed_data.h"
@@ -113,23 +115,17 @@ struct CpuAttention : torch::autograd::Function<CpuAttention> {
   }
 };
 
-struct Heads {
-  at::Tensor q;  // [tokens, heads, head_dim]
-  at::Tensor k;  // [tokens, kv_heads, head_dim]
-  at::Tensor v;  // [tokens, kv_heads, head_dim]
-};
-
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor a = x.narrow(-1, 0, half).to(at::kFloat), b = x.narrow(-1, half, half).to(at::kFloat);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, -1).to(x.scalar_type());
 }
 
-Heads SplitAndRotate(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,
-                     const SequenceLayout& layout, const AttentionSettings& settings) {
+AttentionHeads SplitAndRotate(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,
+                              const SequenceLayout& layout, const AttentionSettings& settings) {
   const at::Tensor rows = qkv.view({qkv.size(0), -1, settings.head_dim});
-  Heads heads{rows.narrow(1, 0, settings.heads), rows.narrow(1, settings.heads, settings.kv_heads),
-              rows.narrow(1, settings.heads + settings.kv_heads, settings.kv_heads)};
+  AttentionHeads heads{rows.narrow(1, 0, settings.heads), rows.narrow(1, settings.heads, settings.kv_heads),
+                       rows.narrow(1, settings.heads + settings.kv_heads, settings.kv_heads)};
   if (q_norm.defined()) {
     heads.q = RmsNormReference(heads.q, q_norm, settings.eps);
     heads.k = RmsNormReference(heads.k, k_norm, settings.eps);
@@ -141,7 +137,7 @@ Heads SplitAndRotate(const at::Tensor& qkv, const at::Tensor& q_norm, const at::
   return heads;
 }
 
-// Rotation by the kernel, attention by torch's flash kernels.
+// Rotation by the kernel, attention by cuDNN's kernels or torch's flash kernels.
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
   using Optional = CpuAttention::Optional;
 
@@ -154,15 +150,22 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
         at::empty({qkv.size(0), settings.heads + settings.kv_heads, settings.head_dim}, qkv.options());
     RotaryForwardCuda<BFloat16>(MakeRotaryInput<BFloat16>(qkv, q_norm, k_norm, layout, settings),
                                 Data<BFloat16>(rotated), nullptr, CurrentStream(qkv));
-    const Heads heads = SplitHeads(rotated, qkv, settings);
-    const auto [out, lse, state, unused, mask] = at::_flash_attention_forward(
-        heads.q, heads.k, heads.v, layout.cu_seqlens, layout.cu_seqlens, layout.max_length, layout.max_length,
-        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
-    context->save_for_backward({qkv, q_norm, k_norm, rotated, out, lse, state, unused, layout.cu_seqlens,
+    const AttentionHeads heads = SplitHeads(rotated, qkv, settings);
+    at::Tensor out, softmax, state, unused;
+    const bool cudnn = CudnnAttentionPays(heads, layout);
+    if (cudnn) {
+      std::tie(out, softmax) = CudnnAttentionForward(heads, layout);
+    } else {
+      std::tie(out, softmax, state, unused, std::ignore) = at::_flash_attention_forward(
+          heads.q, heads.k, heads.v, layout.cu_seqlens, layout.cu_seqlens, layout.max_length,
+          layout.max_length, /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
+    }
+    context->save_for_backward({qkv, q_norm, k_norm, rotated, out, softmax, state, unused, layout.cu_seqlens,
                                 layout.positions, layout.cos, layout.sin});
     context->saved_data["settings"] =
         std::vector<int64_t>{settings.heads, settings.kv_heads, settings.head_dim, layout.max_length};
     context->saved_data["eps"] = settings.eps;
+    context->saved_data["cudnn"] = cudnn;
     return out.flatten(1);
   }
 
@@ -172,27 +175,36 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     const std::vector<int64_t> sizes = context->saved_data["settings"].toIntVector();
     const SequenceLayout layout{saved[8], saved[9], sizes[3], saved[10], saved[11]};
     const AttentionSettings settings{sizes[0], sizes[1], sizes[2], context->saved_data["eps"].toDouble()};
-    const Heads heads = SplitHeads(saved[3], qkv, settings);
-    const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
-        grads[0].contiguous().view(out.sizes()), heads.q, heads.k, heads.v, out, saved[5], layout.cu_seqlens,
-        layout.cu_seqlens, layout.max_length, layout.max_length, /*dropout_p=*/0.0, /*is_causal=*/true,
-        saved[6], saved[7]);
+    const AttentionHeads heads = SplitHeads(saved[3], qkv, settings);
+    const at::Tensor grad_out = grads[0].contiguous().view(out.sizes());
+    AttentionHeads grad_heads;
+    if (context->saved_data["cudnn"].toBool()) {
+      grad_heads = CudnnAttentionBackward(grad_out, heads, out, saved[5], layout);
+    } else {
+      std::tie(grad_heads.q, grad_heads.k, grad_heads.v) = at::_flash_attention_backward(
+          grad_out, heads.q, heads.k, heads.v, out, saved[5], layout.cu_seqlens, layout.cu_seqlens,
+          layout.max_length, layout.max_length, /*dropout_p=*/0.0, /*is_causal=*/true, saved[6], saved[7]);
+    }
     const at::Tensor grad = at::empty_like(qkv);
     const auto floats = qkv.options().dtype(at::kFloat);
     const at::Tensor partial = at::empty({RotaryPartialRows(), 2 * settings.head_dim}, floats);
     const at::Tensor grad_norms = at::empty({2, settings.head_dim}, floats);
-    RotaryBackwardCuda<BFloat16>(MakeRotaryInput<BFloat16>(qkv, q_norm, k_norm, layout, settings),
-                                 ConstData<BFloat16>(grad_q.contiguous()),
-                                 ConstData<BFloat16>(grad_k.contiguous()),
-                                 ConstData<BFloat16>(grad_v.contiguous()), Data<BFloat16>(grad),
-                                 Data<float>(partial), Data<float>(grad_norms), CurrentStream(qkv));
+    const RotaryGradients<BFloat16> from{ConstData<BFloat16>(grad_heads.q),
+                                         ConstData<BFloat16>(grad_heads.k),
+                                         ConstData<BFloat16>(grad_heads.v),
+                                         grad_heads.q.stride(0),
+                                         grad_heads.k.stride(0),
+                                         grad_heads.v.stride(0)};
+    RotaryBackwardCuda<BFloat16>(MakeRotaryInput<BFloat16>(qkv, q_norm, k_norm, layout, settings), from,
+                                 Data<BFloat16>(grad), Data<float>(partial), Data<float>(grad_norms),
+                                 CurrentStream(qkv));
     if (!q_norm.defined()) return {grad, {}, {}, {}, {}};
     const at::Tensor rounded = grad_norms.to(q_norm.scalar_type());
     return {grad, rounded[0], rounded[1], {}, {}};
   }
 
-  static Heads SplitHeads(const at::Tensor& rotated, const at::Tensor& qkv,
-                          const AttentionSettings& settings) {
+  static AttentionHeads SplitHeads(const at::Tensor& rotated, const at::Tensor& qkv,
+                                   const AttentionSettings& settings) {
     const at::Tensor rows = qkv.view({qkv.size(0), -1, settings.head_dim});
     return {rotated.narrow(1, 0, settings.heads), rotated.narrow(1, settings.heads, settings.kv_heads),
             rows.narrow(1, settings.heads + settings.kv_heads, settings.kv_heads)};
@@ -218,7 +230,7 @@ at::Tensor RotaryAttention(const at::Tensor& qkv, const at::Tensor& q_norm, cons
 
 at::Tensor RotaryAttentionReference(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,
                                     const SequenceLayout& layout, const AttentionSettings& settings) {
-  const Heads heads = SplitAndRotate(qkv, q_norm, k_norm, layout, settings);
+  const AttentionHeads heads = SplitAndRotate(qkv, q_norm, k_norm, layout, settings);
   const at::Tensor bounds = layout.cu_seqlens.cpu();
   const double scale = 1.0 / std::sqrt(static_cast<double>(settings.head_dim));
   std::vector<at::Tensor> outs;

@@ -25,7 +25,8 @@ struct AttentionSettings {
 
 // qkv [tokens, (heads + 2 * kv_heads) * head_dim] float32 or bfloat16 → [tokens, heads * head_dim]: RMSNorm
 // per head where q_norm and k_norm [head_dim] are defined, rotation, causal attention within each sequence. A
-// blocked kernel on the CPU; on CUDA torch's flash kernels in bfloat16, the reference below in float32.
+// blocked kernel on the CPU; on CUDA, in bfloat16, cuDNN's kernels for large batches and torch's flash
+// kernels for others, in float32 the reference below.
 at::Tensor RotaryAttention(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,
                            const SequenceLayout& layout, const AttentionSettings& settings);
 

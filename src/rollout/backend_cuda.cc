@@ -20,7 +20,7 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const Model& model, const EngineOptions& options)
       : device_(model.embedding.device()),
-        weights_(model, options.precision),
+        weights_(model, options.precision, options.own_weights),
         forward_(weights_),
         decoder_(weights_, forward_, pages_) {}
 

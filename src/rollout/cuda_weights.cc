@@ -48,8 +48,9 @@ void Quantise(const at::Tensor& weight, CudaLinear* to) {
 
 }  // namespace
 
-CudaWeights::CudaWeights(const Model& model, RolloutPrecision precision)
+CudaWeights::CudaWeights(const Model& model, RolloutPrecision precision, bool own)
     : fp8_(precision == RolloutPrecision::kFp8),
+      own_(own),
       dtype_(precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16) {
   Update(model);
 }
@@ -64,11 +65,11 @@ bool CudaWeights::Update(const Model& model) {
   bool moved = first;
   const auto take = [&](const at::Tensor& from, at::Tensor& to) {
     if (!from.defined()) return;
-    if (from.scalar_type() == dtype_ && from.is_contiguous()) {
+    if (!own_ && from.scalar_type() == dtype_ && from.is_contiguous()) {
       moved |= from.data_ptr() != to.data_ptr();
       to = from.detach();
     } else if (first) {
-      to = from.detach().to(dtype_).contiguous();
+      to = from.detach().to(dtype_, /*non_blocking=*/false, /*copy=*/true).contiguous();
     } else {
       to.copy_(from);
     }

@@ -21,11 +21,11 @@ struct CudaLayer {
   CudaLinear qkv, out, gate_up, down;
 };
 
-// Weights of the precision's own type are shared with the model, so that an update in place costs nothing;
-// others are copies, and FP8 is rounded from them.
+// Weights of the precision's own type are shared with the model, unless `own`, so that an update in place
+// costs nothing; others are copies, and FP8 is rounded from them.
 class CudaWeights {
  public:
-  CudaWeights(const Model& model, RolloutPrecision precision);
+  CudaWeights(const Model& model, RolloutPrecision precision, bool own);
 
   // Takes over the model's current weights. True where a tensor stands at another address than before.
   bool Update(const Model& model);
@@ -36,7 +36,7 @@ class CudaWeights {
   bool fp8() const { return fp8_; }
 
  private:
-  bool fp8_;
+  bool fp8_, own_;
   at::ScalarType dtype_;
   Model model_;  // detached; shared or copied
   std::vector<CudaLayer> layers_;

@@ -48,7 +48,10 @@ bool CudaDecoder::Key::operator<(const Key& other) const {
 }
 
 CudaDecoder::CudaDecoder(const CudaWeights& weights, const CudaForward& forward, const CudaPages& pages)
-    : weights_(weights), forward_(forward), pages_(pages), capture_stream_(c10::cuda::getStreamFromPool()) {}
+    : weights_(weights),
+      forward_(forward),
+      pages_(pages),
+      capture_stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {}
 
 void CudaDecoder::DropGraphs() {
   DropAhead();

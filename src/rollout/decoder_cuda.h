@@ -93,7 +93,9 @@ class CudaDecoder {
   at::Tensor results_;  // bytes, as SampleBuffer lays them out
   Slot slots_[2];
   int next_slot_ = 0;
-  c10::cuda::CUDAStream capture_stream_;  // one for all graphs, which then share the libraries' scratch
+  // One for all graphs, which then share the libraries' scratch. Of high priority, which the graphs keep: a
+  // step is short and waited for, also beside training.
+  c10::cuda::CUDAStream capture_stream_;
   std::map<Key, Captured> graphs_;
   std::unique_ptr<Step> ahead_;
 };

@@ -34,6 +34,8 @@ struct EngineOptions {
   double memory_share = 0.5;
   // Most sequences decoded at once; 0 takes what fits, 256 at most.
   int64_t max_batch = 0;
+  // Copies weights even where they could be shared, so that they may change while the engine generates.
+  bool own_weights = false;
   // Bytes for keys and values; 0 takes memory_share of what is free. Tests make it small.
   int64_t kv_bytes = 0;
 };
@@ -92,8 +94,9 @@ struct EngineStats {
 
 class Engine {
  public:
-  // `model` lends its weights: where the precision is the model's own on CUDA they are shared, otherwise
-  // copied in the form the engine computes with. Throws Error where not even one sequence fits.
+  // `model` lends its weights: where the precision is the model's own on CUDA they are shared (unless
+  // own_weights), otherwise copied in the form the engine computes with. Throws Error where not even one
+  // sequence fits.
   Engine(const Model& model, const EngineOptions& options);
   ~Engine();
 

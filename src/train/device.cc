@@ -27,6 +27,28 @@ ForwardOptions MakeForwardOptions(Precision precision, const OptimizerFields& fi
   return options;
 }
 
+bool Overlaps(const RlConfig& config, at::Device device) {
+  return device.is_cuda() && config.rollout.staleness > 0;
+}
+
+EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
+  EngineOptions options;
+  switch (config.model.precision) {
+    case Precision::kFp32:
+      options.precision = RolloutPrecision::kFp32;
+      break;
+    case Precision::kBf16:
+      options.precision = RolloutPrecision::kBf16;
+      break;
+    default:
+      options.precision = RolloutPrecision::kFp8;
+  }
+  options.memory_share = config.rollout.memory_share;
+  options.max_batch = config.rollout.max_batch;
+  options.own_weights = Overlaps(config, device);
+  return options;
+}
+
 int64_t SetThreads(int64_t threads) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
   at::set_num_threads(static_cast<int>(threads));

@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "model/forward.h"
+#include "rollout/engine.h"
 
 namespace augur {
 
@@ -16,6 +17,12 @@ at::ScalarType TrainerType(Precision precision);
 
 // How the layers compute: FP8 products, and what the backward computes again.
 ForwardOptions MakeForwardOptions(Precision precision, const OptimizerFields& fields);
+
+// Whether generation runs beside training: on a GPU, where rollouts may be older than the weights.
+bool Overlaps(const RlConfig& config, at::Device device);
+
+// The engine of a run.
+EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device);
 
 // Sets torch's and OpenMP's threads; 0 takes all cores. Returns how many.
 int64_t SetThreads(int64_t threads);

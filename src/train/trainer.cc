@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <future>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -15,6 +16,7 @@
 #include "metrics/tensorboard.h"
 #include "model/load.h"
 #include "model/save.h"
+#include "ops/beside.h"
 #include "train/audit.h"
 #include "train/checkpoint.h"
 #include "train/decision_log.h"
@@ -32,11 +34,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-RolloutPrecision EnginePrecision(Precision precision) {
-  if (precision == Precision::kFp32) return RolloutPrecision::kFp32;
-  return precision == Precision::kBf16 ? RolloutPrecision::kBf16 : RolloutPrecision::kFp8;
-}
 
 std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   if (config.algorithm.kl_coef == 0) return std::nullopt;
@@ -60,6 +57,7 @@ class Run {
   void Resume();
   void Step();
   Experience NextExperience();
+  void TakeComing(StepMetrics* metrics);
   void Learn(const Experience& experience, StepMetrics* metrics);
   void AddRolloutFigures(const Experience& experience, StepMetrics* metrics) const;
   void EvaluateNow(Metrics* metrics);
@@ -88,6 +86,9 @@ class Run {
   int64_t saved_step_ = -1;
   std::optional<TensorBoardWriter> tensorboard_;
   std::optional<Progress> progress_;
+  const bool overlaps_;
+  std::future<Experience> coming_;  // generated beside the step
+  Beside beside_;                   // last: it waits for the work before anything the work uses goes
 };
 
 Run::Run(const RlConfig& config, const TrainOptions& options)
@@ -101,11 +102,11 @@ Run::Run(const RlConfig& config, const TrainOptions& options)
       prompts_(LoadPrompts(text_, config.data, config.data.train)),
       model_(LoadModel(config.model.path, TrainerType(config.model.precision), device_)),
       learner_(config, model_, LoadReference(config, device_)),
-      engine_(model_, {.precision = EnginePrecision(config.model.precision),
-                       .memory_share = config.rollout.memory_share,
-                       .max_batch = config.rollout.max_batch}),
+      engine_(model_, MakeEngineOptions(config, device_)),
       maker_(config, text_, prompts_, engine_),
-      decisions_(config, text_, prompts_, model_, learner_.loss()) {
+      decisions_(config, text_, prompts_, model_, learner_.loss()),
+      overlaps_(Overlaps(config, device_)),
+      beside_(device_) {
   for (const Prompt& prompt : prompts_.prompts) VerifierFor(config.reward, prompt);
   if (!config.eval.files.empty()) {
     eval_prompts_ = LoadPrompts(text_, config.data, config.eval.files, config.eval.prompts);
@@ -161,6 +162,7 @@ void Run::Step() {
   ++state_.step;
   AddRolloutFigures(experience, &figures);
   Learn(experience, &figures);
+  TakeComing(&figures);
   auto stage = Clock::now();
   engine_.UpdateWeights(model_, state_.step);
   figures.Set("timing_s/update_weights", Since(stage));
@@ -189,19 +191,29 @@ void Run::Step() {
 }
 
 // The oldest experience waiting; as many as rollout.staleness stay behind it, so that each is learned from
-// that many updates after it was generated.
+// that many updates after it was generated. The last of them may come while the step learns: it depends on
+// the engine's weights, which stay as they are until then.
 Experience Run::NextExperience() {
-  while (static_cast<int64_t>(state_.waiting.size()) <= config_.rollout.staleness) {
+  const int64_t needed = overlaps_ ? config_.rollout.staleness : config_.rollout.staleness + 1;
+  while (static_cast<int64_t>(state_.waiting.size()) < needed) {
     state_.waiting.push_back(maker_.Make(&state_.position));
   }
   Experience next = std::move(state_.waiting.front());
   state_.waiting.pop_front();
+  if (overlaps_) coming_ = beside_.Start([this] { return maker_.Make(&state_.position); });
   return next;
+}
+
+void Run::TakeComing(StepMetrics* metrics) {
+  if (!coming_.valid()) return;
+  const auto start = Clock::now();
+  state_.waiting.push_back(coming_.get());
+  metrics->Set("timing_s/gen_wait", Since(start));
 }
 
 void Run::Learn(const Experience& experience, StepMetrics* metrics) {
   const auto start = Clock::now();
-  engine_.ReleaseMemory();
+  if (!overlaps_) engine_.ReleaseMemory();
   LearnHooks hooks;
   hooks.spoil_gradient = options_.spoil_step == state_.step;
   std::optional<StepDump> dump;

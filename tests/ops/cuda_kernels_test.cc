@@ -74,7 +74,10 @@ TEST(OperatorsCuda, RotaryAttentionEqualsReference) {
   const std::vector<AttentionCase> cases = {{4, 2, 32, true, {22, 1, 7, 64, 65}},
                                             {9, 3, 64, false, {130, 21, 200}},
                                             {32, 8, 128, true, {300, 33}},
-                                            {16, 1, 80, true, {33, 70}}};
+                                            {16, 1, 80, true, {33, 70}},
+                                            // cuDNN's kernels, in bfloat16
+                                            {4, 2, 128, true, {1500, 700, 2100, 1}},
+                                            {9, 3, 64, false, {2048, 513, 1, 1600, 90}}};
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim);
     const SequenceLayout layout = MakeLayout(c.lengths, c.head_dim);
