@@ -72,6 +72,9 @@ inline Floats VectorLog(Floats x) {
   return f + tail + exponent * 0.693359375f;
 }
 
+// silu(gate) * up.
+inline Floats Swiglu(Floats gate, Floats up) { return gate / (1.0f + VectorExp(-gate)) * up; }
+
 inline float VectorExp(float x) { return VectorExp(Floats{x, x, x, x})[0]; }
 
 inline float SumOf(Floats x) {
