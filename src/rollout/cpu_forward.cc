@@ -11,7 +11,10 @@ namespace augur {
 
 template <typename T>
 CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision)
-    : config_(config), operand_(LinearFormat(precision)), router_operand_(HeadFormat(precision)) {}
+    : config_(config),
+      operand_(LinearFormat(precision)),
+      inner_(LinearFormat(precision)),
+      router_operand_(HeadFormat(precision)) {}
 
 template <typename T>
 void CpuForward<T>::Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out,
@@ -65,22 +68,27 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
 #pragma omp parallel for schedule(static) if (WorthThreads(count * q_width * 4))
   for (int64_t r = 0; r < count; ++r) {
     float* row = attended_.data() + r * q_width;
-    for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
+    if (operand_.format() == GemmFormat::kFp8) {  // the others round no further than T
+      for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
+    }
     operand_.SetRow(r, row);
   }
 }
 
 template <typename T>
 void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
+  if (layer.gate_up.weight.fuses_swiglu()) {
+    return PackedGemmSwiglu(operand_, layer.gate_up.weight, layer.gate_up.bias_or_null(), &inner_);
+  }
   int64_t stride = 0;
   Multiply(operand_, layer.gate_up, &wide_, &stride);
   const int64_t width = config_.intermediate_size;
-  operand_.Resize(rows, width);
+  inner_.Resize(rows, width);
 #pragma omp parallel for schedule(static) if (WorthThreads(rows * stride * 4))
   for (int64_t r = 0; r < rows; ++r) {
     float* row = wide_.data() + r * stride;
     SwigluRowCpu<T>(width, row, row);
-    operand_.SetRow(r, row);
+    inner_.SetRow(r, row);
   }
 }
 
@@ -105,7 +113,7 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
     if (layer.experts.empty()) {
       AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &operand_);
       DenseMlp(layer, count);
-      Multiply(operand_, layer.down, &narrow_, &stride);
+      Multiply(inner_, layer.down, &narrow_, &stride);
     } else {
       AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &router_operand_);
       Multiply(router_operand_, layer.router, &wide_, &stride);

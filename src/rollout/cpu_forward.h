@@ -35,6 +35,7 @@ class CpuForward {
  private:
   void Attention(const CpuLayer& layer, const Rotations& rotations, const PagedShape& shape,
                  const KvPages<T>& kv, std::span<const TokenRow> rows);
+  // From operand_ to inner_.
   void DenseMlp(const CpuLayer& layer, int64_t rows);
   // x += added where there is something to add, then its norm into normal_ and, where `to` is given, its
   // rows.
@@ -43,7 +44,7 @@ class CpuForward {
   void Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out, int64_t* stride);
 
   const ModelConfig config_;
-  GemmRows operand_, router_operand_;
+  GemmRows operand_, inner_, router_operand_;
   std::vector<float> x_, normal_, wide_, narrow_, attended_;
   std::vector<PagedToken> places_;
 };
