@@ -26,8 +26,14 @@ struct Bf16AttentionScratch {
   std::vector<float> scores;
 };
 
-// The heads that share a key/value head: q and out [heads / kv_heads, head_dim].
-void AttendBfmmla(const PagedShape& shape, const KvPages<BFloat16>& pages, const PagedToken& token,
-                  int kv_head, const float* q, float* out, Bf16AttentionScratch* scratch);
+struct PagedPlace {
+  PagedToken token;
+  int kv_head;
+};
+
+// The heads that share a key/value head: q and out [heads / kv_heads, head_dim]. Meanwhile the keys and
+// values of the place that comes next are fetched.
+void AttendBfmmla(const PagedShape& shape, const KvPages<BFloat16>& pages, const PagedPlace& here,
+                  const PagedPlace* next, const float* q, float* out, Bf16AttentionScratch* scratch);
 
 }  // namespace augur

@@ -27,6 +27,18 @@ AUGUR_BF16_TARGET inline bfloat16x8_t Load(const uint16_t* from) {
 
 inline const uint16_t* Bits(const BFloat16* from) { return reinterpret_cast<const uint16_t*>(from); }
 
+// A head's part of the p-th page of a sequence.
+inline const uint16_t* KeyPage(const PagedShape& shape, const KvPages<BFloat16>& kv, const PagedPlace& at,
+                               int64_t p) {
+  const int64_t head = static_cast<int64_t>(at.kv_head) * shape.head_dim * kPageTokens;
+  return Bits(kv.keys) + at.token.pages[p] * shape.key_elements() + head;
+}
+inline const uint16_t* ValuePage(const PagedShape& shape, const KvPages<BFloat16>& kv, const PagedPlace& at,
+                                 int64_t p) {
+  const int64_t head = static_cast<int64_t>(at.kv_head) * PaddedHeadDim(shape.head_dim) * kPageTokens;
+  return Bits(kv.values) + at.token.pages[p] * shape.value_elements() + head;
+}
+
 // Heads' queries [heads, head_dim], four channels at a time, to `to`, `to + step`, ...
 template <int kHeads>
 inline void PackQueries(const float* q, int head_dim, uint16_t* to, int64_t step) {
@@ -37,14 +49,20 @@ inline void PackQueries(const float* q, int head_dim, uint16_t* to, int64_t step
   }
 }
 
-// Scores of one page, two rows for each pair of heads. Meanwhile what comes next is fetched.
+// Brings 64 elements to the second-level cache.
+inline void Fetch(const uint16_t* from) {
+  __builtin_prefetch(from, 0, 2);
+  __builtin_prefetch(from + 32, 0, 2);
+}
+
+// Scores of one page, two rows for each pair of heads. Meanwhile `ahead`, as much as a page, is fetched.
 template <int kPairs>
-AUGUR_BF16_TARGET inline void ScorePage(const uint16_t* keys, const uint16_t* next, const uint16_t* q,
+AUGUR_BF16_TARGET inline void ScorePage(const uint16_t* keys, const uint16_t* ahead, const uint16_t* q,
                                         int head_dim, float* scores, int64_t stride) {
-  constexpr int kStep = 4 * kPageTokens, kLine = 32;  // elements
+  constexpr int kStep = 4 * kPageTokens;
   float32x4_t sum[kPairs][kTokenPairs] = {};
-  for (int d = 0; d < head_dim; d += 4, keys += kStep, next += kStep, q += kPairs * 8) {
-    for (int i = 0; i < kStep; i += kLine) __builtin_prefetch(next + i);
+  for (int d = 0; d < head_dim; d += 4, keys += kStep, q += kPairs * 8) {
+    if (ahead != nullptr) Fetch(ahead + d * kPageTokens);
     bfloat16x8_t heads[kPairs];
     for (int i = 0; i < kPairs; ++i) heads[i] = Load(q + i * 8);
     for (int j = 0; j < kTokenPairs; ++j) {
@@ -116,25 +134,23 @@ inline void StoreBlock(const float32x4_t (&sum)[kChannelPairs], float scale, int
 
 template <int kHeads>
 AUGUR_BF16_TARGET void AttendHeads(const PagedShape& shape, const KvPages<BFloat16>& kv,
-                                   const PagedToken& token, int kv_head, const float* q, float* out,
+                                   const PagedPlace& here, const PagedPlace* next, const float* q, float* out,
                                    Bf16AttentionScratch* x) {
   constexpr int kPairs = (kHeads + 1) / 2;
+  const PagedToken& token = here.token;
   const int64_t length = token.position + 1, pages = (length + kPageTokens - 1) / kPageTokens;
   const int64_t stride = pages * kPageTokens;
+  const int64_t next_pages = next != nullptr ? next->token.position / kPageTokens + 1 : 0;
   const int padded = PaddedHeadDim(shape.head_dim);
   x->queries.assign(shape.head_dim * kPairs * 2, 0);
   x->scores.resize(stride * kPairs * 2);
   x->weights.resize(stride * kHeads * 2);
 
   PackQueries<kHeads>(q, shape.head_dim, x->queries.data(), kPairs * 8);
-  const int64_t key_size = static_cast<int64_t>(shape.head_dim) * kPageTokens;
   for (int64_t p = 0; p < pages; ++p) {
-    // After the last page comes, as a rule, the next head of the first.
-    const int64_t next = p + 1 < pages ? token.pages[p + 1] * shape.key_elements()
-                                       : token.pages[0] * shape.key_elements() + key_size;
-    const uint16_t* keys = Bits(kv.keys) + kv_head * key_size;
-    ScorePage<kPairs>(keys + token.pages[p] * shape.key_elements(), keys + next, x->queries.data(),
-                      shape.head_dim, x->scores.data() + p * kPageTokens, stride);
+    const uint16_t* ahead = p < next_pages ? KeyPage(shape, kv, *next, p) : nullptr;
+    ScorePage<kPairs>(KeyPage(shape, kv, here, p), ahead, x->queries.data(), shape.head_dim,
+                      x->scores.data() + p * kPageTokens, stride);
   }
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   float inverse[kHeads];
@@ -147,15 +163,16 @@ AUGUR_BF16_TARGET void AttendHeads(const PagedShape& shape, const KvPages<BFloat
   const uint16x8_t mask = vreinterpretq_u16_u64(vdupq_n_u64(used));
   for (int d = 0; d < padded; d += kBlock) {
     float32x4_t sum[kHeads][kChannelPairs] = {};
-    const uint16_t* values = Bits(kv.values) + (static_cast<int64_t>(kv_head) * padded + d) * kPageTokens;
     const uint16_t* weights = x->weights.data();
     int64_t t = 0;
     for (; t + 4 < length; t += 4, weights += kHeads * 8) {
-      const uint16_t* page = values + token.pages[t / kPageTokens] * shape.value_elements();
-      AddTokens<kHeads, false>(page + t % kPageTokens * kBlock, weights, mask, sum);
+      const int64_t p = t / kPageTokens, place = d * kPageTokens + t % kPageTokens * kBlock;
+      if (p < next_pages) Fetch(ValuePage(shape, kv, *next, p) + place);
+      AddTokens<kHeads, false>(ValuePage(shape, kv, here, p) + place, weights, mask, sum);
     }
-    const uint16_t* page = values + token.pages[t / kPageTokens] * shape.value_elements();
-    AddTokens<kHeads, true>(page + t % kPageTokens * kBlock, weights, mask, sum);
+    AddTokens<kHeads, true>(
+        ValuePage(shape, kv, here, t / kPageTokens) + d * kPageTokens + t % kPageTokens * kBlock, weights,
+        mask, sum);
     for (int h = 0; h < kHeads; ++h) {
       StoreBlock(sum[h], inverse[h], std::min(kBlock, shape.head_dim - d), out + h * shape.head_dim + d);
     }
@@ -184,8 +201,8 @@ void WriteKvBfmmla(const PagedShape& shape, const KvPages<BFloat16>& kv, const P
   }
 }
 
-void AttendBfmmla(const PagedShape& shape, const KvPages<BFloat16>& kv, const PagedToken& token, int kv_head,
-                  const float* q, float* out, Bf16AttentionScratch* x) {
+void AttendBfmmla(const PagedShape& shape, const KvPages<BFloat16>& kv, const PagedPlace& here,
+                  const PagedPlace* next, const float* q, float* out, Bf16AttentionScratch* x) {
   const int group = shape.heads / shape.kv_heads;
   // An odd pair of heads costs as much as a full one, so four go as two and two.
   for (int h = 0, heads = 0; h < group; h += heads) {
@@ -194,13 +211,13 @@ void AttendBfmmla(const PagedShape& shape, const KvPages<BFloat16>& kv, const Pa
     float* to = out + h * shape.head_dim;
     switch (heads) {
       case 3:
-        AttendHeads<3>(shape, kv, token, kv_head, from, to, x);
+        AttendHeads<3>(shape, kv, here, next, from, to, x);
         break;
       case 2:
-        AttendHeads<2>(shape, kv, token, kv_head, from, to, x);
+        AttendHeads<2>(shape, kv, here, next, from, to, x);
         break;
       default:
-        AttendHeads<1>(shape, kv, token, kv_head, from, to, x);
+        AttendHeads<1>(shape, kv, here, next, from, to, x);
     }
   }
 }
@@ -213,8 +230,8 @@ namespace augur {
 
 void WriteKvBfmmla(const PagedShape&, const KvPages<BFloat16>&, const PagedToken&, const float*,
                    const float*) {}
-void AttendBfmmla(const PagedShape&, const KvPages<BFloat16>&, const PagedToken&, int, const float*, float*,
-                  Bf16AttentionScratch*) {}
+void AttendBfmmla(const PagedShape&, const KvPages<BFloat16>&, const PagedPlace&, const PagedPlace*,
+                  const float*, float*, Bf16AttentionScratch*) {}
 
 }  // namespace augur
 

@@ -197,7 +197,12 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
       const int64_t offset = t * row + kv_head * part;
       if constexpr (std::is_same_v<T, BFloat16>) {
         if (AttendsWithBfmmla(shape)) {
-          AttendBfmmla(shape, kv, tokens[t], kv_head, q + offset, out + offset, &narrow);
+          const int64_t after = std::min(task + 1, tasks - 1), u = after / shape.kv_heads;
+          const PagedPlace next{tokens[u], static_cast<int>(after % shape.kv_heads)};
+          // The tokens of one prompt follow each other and share what is in the cache.
+          const bool fetch = u == 0 || tokens[u].pages != tokens[u - 1].pages;
+          AttendBfmmla(shape, kv, {tokens[t], kv_head}, fetch ? &next : nullptr, q + offset, out + offset,
+                       &narrow);
           continue;
         }
       }
