@@ -38,22 +38,27 @@ struct RowSummary {
   double LogProb(float logit) const { return (double{logit} - most) * inverse_temperature - std::log(total); }
 };
 
-// Widens a block of at most kBlock logits, padding with -infinity to whole vectors; returns the largest and
-// whether there is a NaN.
+// Widens a block of at most kBlock logits, padding with -infinity to four whole vectors; returns the largest
+// and whether there is a NaN.
 template <typename T>
 AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float* to, bool* nan) {
   for (int i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
-  const int whole = (count + kFloats - 1) / kFloats * kFloats;
+  // Four vectors at a time, so that no comparison waits for the one before.
+  const int whole = (count + 4 * kFloats - 1) / (4 * kFloats) * 4 * kFloats;
   std::fill(to + count, to + whole, -kInfinity);
-  Floats most = Floats{} - kInfinity;
-  Ints odd{};
-  for (int i = 0; i < whole; i += kFloats) {
-    const Floats x = LoadFloats(to + i);
-    most = x > most ? x : most;
-    odd |= x != x;
+  Floats most[4] = {Floats{} - kInfinity, Floats{} - kInfinity, Floats{} - kInfinity, Floats{} - kInfinity};
+  Ints odd[4] = {};
+  for (int i = 0; i < whole; i += 4 * kFloats) {
+    for (int j = 0; j < 4; ++j) {
+      const Floats x = LoadFloats(to + i + j * kFloats);
+      most[j] = x > most[j] ? x : most[j];
+      odd[j] |= x != x;
+    }
   }
-  *nan = (odd[0] | odd[1] | odd[2] | odd[3]) != 0;
-  return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+  const Ints any = (odd[0] | odd[1]) | (odd[2] | odd[3]);
+  *nan = (any[0] | any[1] | any[2] | any[3]) != 0;
+  for (int j = 1; j < 4; ++j) most[0] = most[j] > most[0] ? most[j] : most[0];
+  return std::max(std::max(most[0][0], most[0][1]), std::max(most[0][2], most[0][3]));
 }
 
 // exp((x - most) * scale), exactly 0 for -infinity and what is negligible.
@@ -88,8 +93,14 @@ void CollectBest(const float* block, int count, float block_most, int32_t first_
                  std::vector<Candidate>* best) {
   auto least = [&] { return best->size() < limit ? -kInfinity : best->back().value; };
   if (limit == 0 || !(block_most > least())) return;
-  for (int i = 0; i < count; ++i) {
-    if (block[i] > least()) Insert({block[i], first_id + i}, limit, best);
+  constexpr int kStep = 4 * kFloats;  // looked at together, for few of them hold one
+  for (int i = 0; i < count; i += kStep) {
+    Ints more{};
+    for (int j = 0; j < kStep; j += kFloats) more |= LoadFloats(block + i + j) > least();
+    if ((more[0] | more[1] | more[2] | more[3]) == 0) continue;
+    for (int j = i; j < std::min(i + kStep, count); ++j) {
+      if (block[j] > least()) Insert({block[j], first_id + j}, limit, best);
+    }
   }
 }
 
