@@ -42,7 +42,8 @@ void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added
 
 template <typename T>
 void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations, const PagedShape& shape,
-                              const KvPages<T>& kv, std::span<const TokenRow> rows) {
+                              const KvPages<T>& kv, std::span<const TokenRow> rows,
+                              std::span<const int64_t> kept) {
   const int64_t count = static_cast<int64_t>(rows.size()), half = config_.head_dim / 2;
   const int64_t q_width = config_.q_width(), kv_width = config_.kv_width();
   const RotaryRow rotary{shape.heads,
@@ -63,10 +64,19 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
     WriteKvCpu(shape, kv, rows[r].place, qkv + q_width, qkv + q_width + kv_width);
     std::copy_n(qkv, q_width, queries + r * q_width);
   }
-  PagedAttentionCpu(shape, kv, places_.data(), count, queries, attended_.data());
-  operand_.Resize(count, q_width);
-#pragma omp parallel for schedule(static) if (WorthThreads(count * q_width * 4))
-  for (int64_t r = 0; r < count; ++r) {
+  const auto left = static_cast<int64_t>(kept.size());
+  if (left < count) {
+    const int64_t hidden = config_.hidden_size;
+    for (int64_t i = 0; i < left; ++i) {
+      std::copy_n(queries + kept[i] * q_width, q_width, queries + i * q_width);
+      std::copy_n(x_.data() + kept[i] * hidden, hidden, x_.data() + i * hidden);
+      places_[i] = places_[kept[i]];
+    }
+  }
+  PagedAttentionCpu(shape, kv, places_.data(), left, queries, attended_.data());
+  operand_.Resize(left, q_width);
+#pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 4))
+  for (int64_t r = 0; r < left; ++r) {
     float* row = attended_.data() + r * q_width;
     if (operand_.format() == GemmFormat::kFp8) {  // the others round no further than T
       for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
@@ -94,8 +104,10 @@ void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
 
 template <typename T>
 float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations, const CpuKvCache<T>& cache,
-                          std::span<const TokenRow> rows) {
-  const int64_t count = static_cast<int64_t>(rows.size()), hidden = config_.hidden_size;
+                          std::span<const TokenRow> rows, std::span<const int64_t> wanted) {
+  const int64_t hidden = config_.hidden_size;
+  auto count = static_cast<int64_t>(rows.size());
+  while (all_.size() < rows.size()) all_.push_back(static_cast<int64_t>(all_.size()));
   places_.clear();
   for (const TokenRow& row : rows) places_.push_back(row.place);
   if (x_.size() < static_cast<size_t>(count * hidden)) {
@@ -108,7 +120,11 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
   for (size_t i = 0; i < weights.layers().size(); ++i) {
     const CpuLayer& layer = weights.layers()[i];
     AddNorm(layer.input_norm, added, stride, count, &operand_);
-    Attention(layer, rotations, cache.shape(), cache.layer(i), rows);
+    // Of rows that nobody wants, the last layer's keys and values are needed, and nothing more.
+    const bool last = i + 1 == weights.layers().size();
+    const std::span<const int64_t> kept = last ? wanted : std::span(all_).first(rows.size());
+    Attention(layer, rotations, cache.shape(), cache.layer(i), rows, kept);
+    count = static_cast<int64_t>(kept.size());
     Multiply(operand_, layer.out, &narrow_, &stride);
     if (layer.experts.empty()) {
       AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &operand_);
