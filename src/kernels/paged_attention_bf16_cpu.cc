@@ -80,9 +80,9 @@ AUGUR_BF16_TARGET inline void ScorePage(const uint16_t* keys, const uint16_t* ah
   }
 }
 
-// Weights exp((score - largest) * scale) of a head's scores [padded], zero beyond `length`, each split into a
-// bfloat16 and what that leaves over, another: together as good as a float of 16 bits. Four tokens at a time
-// go to `to`, `to + step`, ... Returns their sum.
+// Weights exp((score - largest) * scale) of a head's scores [padded], next to nothing beyond `length`, each
+// split into a bfloat16 and what that leaves over, another: together as good as a float of 16 bits. Four
+// tokens at a time go to `to`, `to + step`, ... Returns their sum.
 AUGUR_BF16_TARGET inline float SplitWeights(float* scores, int64_t length, int64_t padded, float scale,
                                             uint16_t* to, int64_t step) {
   std::fill(scores + length, scores + padded, -kInfinity);
@@ -95,9 +95,7 @@ AUGUR_BF16_TARGET inline float SplitWeights(float* scores, int64_t length, int64
     float32x4_t weight[kQuads];
     for (int j = 0; j < kQuads; ++j) {
       const Floats x = (LoadFloats(scores + i + 4 * j) - largest) * scale;
-      const uint32x4_t nothing = vcltq_f32((float32x4_t)x, vdupq_n_f32(-87.0f));
-      const uint32x4_t bits = vreinterpretq_u32_f32((float32x4_t)BoundedExp(AtLeast(x, -87.0f)));
-      weight[j] = vreinterpretq_f32_u32(vbicq_u32(bits, nothing));
+      weight[j] = (float32x4_t)BoundedExp(AtLeast(x, -87.0f));
       sums[j] += (Floats)weight[j];
     }
     for (int j = 0; j < kQuads; ++j, to += step) {
