@@ -32,6 +32,15 @@ inline Floats AtMost(Floats x, float bound) {
 #endif
 }
 
+// The larger of each two lanes, NaN where either is.
+inline Floats Larger(Floats a, Floats b) {
+#if defined(__ARM_NEON)
+  return (Floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#else
+  return (a > b) | (a != a) ? a : b;
+#endif
+}
+
 // exp(x) for x in [-87, 88], with a relative error below 2e-7; NaN stays NaN.
 inline Floats BoundedExp(Floats x) {
   // Adding this rounds to an integer and leaves it in the low mantissa bits, with the exponent's bias on top.
