@@ -121,9 +121,9 @@ AUGUR_BF16_TARGET inline void MultiplyGroup(const uint16_t* a, const uint16_t* b
       AUGUR_STORE(27, 31, 320, 368)
       : [a] "+r"(a), [b] "+r"(b), [k4] "+r"(k4), [at] "+r"(ahead.at)
       : [step] "r"(ahead.step), [sums] "r"(sums)
-      : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
-        "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",
-        "v29", "v30", "v31");
+      : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
+        "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
+        "v27", "v28", "v29", "v30", "v31");
   // clang-format on
 }
 
