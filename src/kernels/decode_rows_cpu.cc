@@ -1,11 +1,13 @@
 #include "kernels/decode_rows.h"
+#include "kernels/packed_gemm_bf16.h"
 #include "kernels/rms_norm_row.h"
 #include "kernels/rounded_lanes.h"
 
 namespace augur {
+namespace {
 
 template <typename T>
-void AddNormRowCpu(int64_t width, const float* added, const float* weight, float eps, float* x, float* y) {
+void AddNormRow(int64_t width, const float* added, const float* weight, float eps, float* x, float* y) {
   const int64_t whole = width / kFloats * kFloats;
   if (added != nullptr) {
     for (int64_t i = 0; i < whole; i += kFloats) {
@@ -21,7 +23,7 @@ void AddNormRowCpu(int64_t width, const float* added, const float* weight, float
 }
 
 template <typename T>
-void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, float* qk) {
+void RotateRow(const RotaryRow& shape, const float* cos, const float* sin, float* qk) {
   const int half = shape.head_dim / 2;
   for (int h = 0; h < shape.heads + shape.kv_heads; ++h) {
     float* head = qk + static_cast<int64_t>(h) * shape.head_dim;
@@ -46,17 +48,39 @@ void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, fl
 }
 
 template <typename T>
-void SwigluRowCpu(int64_t width, const float* gate_up, float* out) {
+void SwigluRow(int64_t width, const float* gate_up, float* out) {
   const float* up = gate_up + width;
   int64_t i = 0;
   for (; i + kFloats <= width; i += kFloats) {
-    const Floats g = LoadFloats(gate_up + i);
-    StoreFloats(Rounded<T>(g / (1.0f + VectorExp(-g)) * LoadFloats(up + i)), out + i);
+    StoreFloats(Rounded<T>(Swiglu(LoadFloats(gate_up + i), LoadFloats(up + i))), out + i);
   }
-  for (; i < width; ++i) {
-    const float g = gate_up[i];
-    out[i] = Rounded<T>(g / (1.0f + VectorExp(-g)) * up[i]);
+  for (; i < width; ++i) out[i] = Rounded<T>(Swiglu(Floats{gate_up[i]}, Floats{up[i]})[0]);
+}
+
+// Calls f with what T is on this machine.
+template <typename T, typename F>
+void WithRounding(F f) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (MachineHasBfmmla()) return f(MachineBf16());
   }
+  f(T());
+}
+
+}  // namespace
+
+template <typename T>
+void AddNormRowCpu(int64_t width, const float* added, const float* weight, float eps, float* x, float* y) {
+  WithRounding<T>([&](auto type) { AddNormRow<decltype(type)>(width, added, weight, eps, x, y); });
+}
+
+template <typename T>
+void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, float* qk) {
+  WithRounding<T>([&](auto type) { RotateRow<decltype(type)>(shape, cos, sin, qk); });
+}
+
+template <typename T>
+void SwigluRowCpu(int64_t width, const float* gate_up, float* out) {
+  WithRounding<T>([&](auto type) { SwigluRow<decltype(type)>(width, gate_up, out); });
 }
 
 #define AUGUR_INSTANTIATE(T)                                                                  \

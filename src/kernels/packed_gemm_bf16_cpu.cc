@@ -8,60 +8,190 @@
 
 #include <algorithm>
 
+#include "kernels/vector_math.h"
+
 namespace augur {
 namespace {
 
 #define AUGUR_BF16_TARGET __attribute__((target("arch=armv8.2-a+bf16")))
 
+constexpr int kColumnPairs = kTileColumns / 2;
+constexpr int64_t kLine = 64;  // bytes of a cache line
+
+// Addresses to fetch while a group is multiplied, one every two steps.
+struct Ahead {
+  const char* at;
+  int64_t step;
+};
+
 AUGUR_BF16_TARGET inline bfloat16x8_t Load(const uint16_t* from) {
   return vld1q_bf16(reinterpret_cast<const bfloat16_t*>(from));
 }
 
-// Scales, bias and rounding of four neighbouring columns of the first `rows` rows.
+// The first pairs of rows of a group times a tile, into sums [2 * kPairs][kTileColumns].
 template <int kPairs>
-AUGUR_BF16_TARGET inline void StoreColumns(const Bf16Product& p, int64_t row, int64_t rows, int64_t column,
-                                           const float32x4_t (&left)[kPairs],
-                                           const float32x4_t (&right)[kPairs]) {
-  const bool scaled = p.row_scales != nullptr;
-  const float32x4_t scales = scaled ? vld1q_f32(p.column_scales + column) : vdupq_n_f32(1);
-  const float32x4_t bias = p.bias != nullptr ? vld1q_f32(p.bias + column) : vdupq_n_f32(0);
-  float* to = p.out + row * p.out_stride + column;
-  for (int64_t r = 0; r < 2 * kPairs; ++r, to += p.out_stride) {
-    if (r >= rows) break;
-    const int64_t i = r / 2;
-    float32x4_t x = r % 2 == 0 ? vcombine_f32(vget_low_f32(left[i]), vget_low_f32(right[i]))
-                               : vcombine_f32(vget_high_f32(left[i]), vget_high_f32(right[i]));
-    if (scaled) x = x * p.row_scales[row + r] * scales;
-    x = x + bias;
-    if (p.round_to_bf16) x = vcvt_f32_bf16(vcvt_bf16_f32(x));
-    vst1q_f32(to, x);
+AUGUR_BF16_TARGET void MultiplyPairs(const uint16_t* a, const uint16_t* b, int64_t k4, Ahead ahead,
+                                     float* sums) {
+  float32x4_t sum[kColumnPairs][kPairs] = {};
+  for (int64_t k = 0; k < k4; ++k, a += kGroupRows * 4, b += kTileColumns * 4) {
+    __builtin_prefetch(ahead.at + k / 2 * ahead.step, 0, 2);
+    bfloat16x8_t rows[kPairs];
+    for (int i = 0; i < kPairs; ++i) rows[i] = Load(a + i * 8);
+    for (int j = 0; j < kColumnPairs; ++j) {
+      const bfloat16x8_t columns = Load(b + j * 8);
+      for (int i = 0; i < kPairs; ++i) sum[j][i] = vbfmmlaq_f32(sum[j][i], rows[i], columns);
+    }
+  }
+  for (int i = 0; i < kPairs; ++i) {
+    for (int j = 0; j < kColumnPairs; ++j) {
+      vst1_f32(sums + 2 * i * kTileColumns + 2 * j, vget_low_f32(sum[j][i]));
+      vst1_f32(sums + (2 * i + 1) * kTileColumns + 2 * j, vget_high_f32(sum[j][i]));
+    }
   }
 }
 
-// kPairs pairs of rows of one group times eight columns, held in registers over the whole width. Meanwhile a
-// part of the tile after this one is fetched, `step` bytes at a time: memory would otherwise idle while the
-// groups beyond the first reuse this one.
-template <int kPairs>
-AUGUR_BF16_TARGET void Tile(const Bf16Product& p, int64_t group, int64_t tile, const char* ahead,
-                            int64_t step) {
-  float32x4_t sum[4][kPairs];
-  for (int j = 0; j < 4; ++j) {
-    for (int i = 0; i < kPairs; ++i) sum[j][i] = vdupq_n_f32(0);
-  }
+// The same of a whole group. In assembly, since compilers run out of registers once two steps are written
+// out. v0-v3 hold the rows, v4-v7 columns, v8-v31 the sums: s0-s3 of the first pair of columns and so on.
+#define AUGUR_COLUMNS(columns, s0, s1, s2, s3) \
+  "bfmmla v" #s0 ".4s, v0.8h, v" #columns      \
+  ".8h\n"                                      \
+  "bfmmla v" #s1 ".4s, v1.8h, v" #columns      \
+  ".8h\n"                                      \
+  "bfmmla v" #s2 ".4s, v2.8h, v" #columns      \
+  ".8h\n"                                      \
+  "bfmmla v" #s3 ".4s, v3.8h, v" #columns ".8h\n"
+#define AUGUR_STEP(a01, a23, b01, b23, b45)                                                               \
+  "ldp q4, q5, [%[b], #" #b01                                                                             \
+  "]\n"                                                                                                   \
+  "ldp q0, q1, [%[a], #" #a01                                                                             \
+  "]\n"                                                                                                   \
+  "ldp q2, q3, [%[a], #" #a23                                                                             \
+  "]\n"                                                                                                   \
+  "ldp q6, q7, [%[b], #" #b23 "]\n" AUGUR_COLUMNS(4, 8, 9, 10, 11)                                        \
+      AUGUR_COLUMNS(5, 12, 13, 14, 15) "ldp q4, q5, [%[b], #" #b45 "]\n" AUGUR_COLUMNS(6, 16, 17, 18, 19) \
+          AUGUR_COLUMNS(7, 20, 21, 22, 23) AUGUR_COLUMNS(4, 24, 25, 26, 27) AUGUR_COLUMNS(5, 28, 29, 30, 31)
+#define AUGUR_ZERO(r0, r1, r2, r3) \
+  "movi v" #r0                     \
+  ".4s, #0\n"                      \
+  "movi v" #r1                     \
+  ".4s, #0\n"                      \
+  "movi v" #r2                     \
+  ".4s, #0\n"                      \
+  "movi v" #r3 ".4s, #0\n"
+// Four columns of two rows, from the sums of two pairs of columns.
+#define AUGUR_STORE(left, right, even, odd) \
+  "zip1 v0.2d, v" #left ".2d, v" #right     \
+  ".2d\n"                                   \
+  "zip2 v1.2d, v" #left ".2d, v" #right     \
+  ".2d\n"                                   \
+  "str q0, [%[sums], #" #even               \
+  "]\n"                                     \
+  "str q1, [%[sums], #" #odd "]\n"
+
+AUGUR_BF16_TARGET inline void MultiplyGroup(const uint16_t* a, const uint16_t* b, int64_t k4, Ahead ahead,
+                                            float* sums) {
+  // clang-format off
+  asm volatile(
+      AUGUR_ZERO(8, 9, 10, 11)
+      AUGUR_ZERO(12, 13, 14, 15)
+      AUGUR_ZERO(16, 17, 18, 19)
+      AUGUR_ZERO(20, 21, 22, 23)
+      AUGUR_ZERO(24, 25, 26, 27)
+      AUGUR_ZERO(28, 29, 30, 31)
+      "1:\n"
+      "prfm pldl2keep, [%[at]]\n"
+      "add %[at], %[at], %[step]\n"
+      AUGUR_STEP(0, 32, 0, 32, 64)
+      AUGUR_STEP(64, 96, 96, 128, 160)
+      "add %[a], %[a], #128\n"
+      "add %[b], %[b], #192\n"
+      "subs %[k4], %[k4], #2\n"
+      "b.ne 1b\n"
+      AUGUR_STORE(8, 12, 0, 48)
+      AUGUR_STORE(16, 20, 16, 64)
+      AUGUR_STORE(24, 28, 32, 80)
+      AUGUR_STORE(9, 13, 96, 144)
+      AUGUR_STORE(17, 21, 112, 160)
+      AUGUR_STORE(25, 29, 128, 176)
+      AUGUR_STORE(10, 14, 192, 240)
+      AUGUR_STORE(18, 22, 208, 256)
+      AUGUR_STORE(26, 30, 224, 272)
+      AUGUR_STORE(11, 15, 288, 336)
+      AUGUR_STORE(19, 23, 304, 352)
+      AUGUR_STORE(27, 31, 320, 368)
+      : [a] "+r"(a), [b] "+r"(b), [k4] "+r"(k4), [at] "+r"(ahead.at)
+      : [step] "r"(ahead.step), [sums] "r"(sums)
+      : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
+        "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
+        "v27", "v28", "v29", "v30", "v31");
+  // clang-format on
+}
+
+// `rows` rows of one group times a tile, into sums [kGroupRows][kTileColumns].
+void Multiply(const Bf16Product& p, int64_t group, int64_t rows, const uint16_t* b, Ahead ahead,
+              float* sums) {
   const uint16_t* a = p.a + group * p.k4 * kGroupRows * 4;
-  const uint16_t* b = p.b + tile * p.k4 * 32;
-  for (int64_t k = 0; k < p.k4; ++k) {
-    __builtin_prefetch(ahead + k * step);
-    bfloat16x8_t columns[4];
-    for (int j = 0; j < 4; ++j) columns[j] = Load(b + k * 32 + j * 8);
-    for (int i = 0; i < kPairs; ++i) {
-      const bfloat16x8_t rows = Load(a + k * kGroupRows * 4 + i * 8);
-      for (int j = 0; j < 4; ++j) sum[j][i] = vbfmmlaq_f32(sum[j][i], rows, columns[j]);
+  switch ((rows + 1) / 2) {
+    case 4:
+      return MultiplyGroup(a, b, p.k4, ahead, sums);
+    case 3:
+      return MultiplyPairs<3>(a, b, p.k4, ahead, sums);
+    case 2:
+      return MultiplyPairs<2>(a, b, p.k4, ahead, sums);
+    default:
+      return MultiplyPairs<1>(a, b, p.k4, ahead, sums);
+  }
+}
+
+// What to fetch during the `index`th of `count` products while tiles of `bytes` lie ahead at `next`: memory
+// would otherwise idle while groups beyond the first reuse a tile. A single group streams, which the
+// processor foresees by itself.
+Ahead FetchFor(const Bf16Product& p, int64_t index, int64_t count, const uint16_t* next, int64_t bytes) {
+  const auto* begin = reinterpret_cast<const char*>(next);
+  const int64_t fetches = p.k4 / 2, lines = (bytes / (count * fetches) + kLine / 2) / kLine;
+  const int64_t step = std::max<int64_t>(lines, 1) * kLine, fetched = index * fetches * step;
+  if (p.m <= kGroupRows || fetched >= bytes) return {reinterpret_cast<const char*>(p.a), 0};
+  return {begin + fetched, step};
+}
+
+// Scales, bias and rounding of `rows` rows of sums [rows][kTileColumns].
+AUGUR_BF16_TARGET inline void Store(const Bf16Product& p, const float* sums, int64_t row, int64_t rows,
+                                    int64_t column) {
+  constexpr int kVectors = kTileColumns / 4;
+  const bool scaled = p.row_scales != nullptr;
+  float32x4_t scales[kVectors], bias[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    scales[v] = scaled ? vld1q_f32(p.column_scales + column + v * 4) : vdupq_n_f32(1);
+    bias[v] = p.bias != nullptr ? vld1q_f32(p.bias + column + v * 4) : vdupq_n_f32(0);
+  }
+  float* to = p.out + row * p.out_stride + column;
+  for (int64_t r = 0; r < rows; ++r, to += p.out_stride, sums += kTileColumns) {
+    for (int v = 0; v < kVectors; ++v) {
+      float32x4_t x = vld1q_f32(sums + v * 4);
+      if (scaled) x = x * p.row_scales[row + r] * scales[v];
+      x = x + bias[v];
+      if (p.round_to_bf16) x = vcvt_f32_bf16(vcvt_bf16_f32(x));
+      vst1q_f32(to + v * 4, x);
     }
   }
-  const int64_t row = group * kGroupRows;
-  StoreColumns<kPairs>(p, row, p.m - row, tile * 8, sum[0], sum[1]);
-  StoreColumns<kPairs>(p, row, p.m - row, tile * 8 + 4, sum[2], sum[3]);
+}
+
+// Two tiles' sums, rounded, made into activations: four columns of a row at a time.
+AUGUR_BF16_TARGET inline void StoreSwiglu(const Bf16Product& p, const float* gates, const float* ups,
+                                          int64_t rows, int64_t column, uint16_t* to, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r, gates += kTileColumns, ups += kTileColumns) {
+    for (int64_t c = 0; c < kTileColumns; c += 4) {
+      float32x4_t gate = vld1q_f32(gates + c), up = vld1q_f32(ups + c);
+      if (p.bias != nullptr) {
+        gate = gate + vld1q_f32(p.bias + column + c);
+        up = up + vld1q_f32(p.bias + column + kTileColumns + c);
+      }
+      gate = vcvt_f32_bf16(vcvt_bf16_f32(gate));
+      up = vcvt_f32_bf16(vcvt_bf16_f32(up));
+      const bfloat16x4_t inner = vcvt_bf16_f32((float32x4_t)Swiglu((Floats)gate, (Floats)up));
+      if (c < columns) vst1_bf16(reinterpret_cast<bfloat16_t*>(to + c * kGroupRows + r * 4), inner);
+    }
+  }
 }
 
 }  // namespace
@@ -72,32 +202,27 @@ bool MachineHasBfmmla() {
 }
 
 void BfmmlaTile(const Bf16Product& p, int64_t tile) {
-  const int64_t groups = (p.m + kGroupRows - 1) / kGroupRows;
-  const char* next = reinterpret_cast<const char*>(p.b + (tile + 1) * p.k4 * 32);
-  // Of a tile's 64 bytes for each k. A single group streams, which the processor foresees by itself.
-  const int64_t step = groups == 1 ? 0 : 64 / std::min<int64_t>(groups, 4);
+  const int64_t groups = (p.m + kGroupRows - 1) / kGroupRows, size = p.k4 * kTileColumns * 4;
+  const uint16_t* b = p.b + tile * size;
+  alignas(kLine) float sums[kGroupRows * kTileColumns];
   for (int64_t group = 0; group < groups; ++group) {
-    const char* ahead = next + std::min<int64_t>(group, 3) * p.k4 * step;
-    // 24 sums, 4 columns and a row take 29 of 32 registers.
-    switch (std::min(kGroupRows, p.m - group * kGroupRows + 1) / 2) {
-      case 6:
-        Tile<6>(p, group, tile, ahead, step);
-        break;
-      case 5:
-        Tile<5>(p, group, tile, ahead, step);
-        break;
-      case 4:
-        Tile<4>(p, group, tile, ahead, step);
-        break;
-      case 3:
-        Tile<3>(p, group, tile, ahead, step);
-        break;
-      case 2:
-        Tile<2>(p, group, tile, ahead, step);
-        break;
-      default:
-        Tile<1>(p, group, tile, ahead, step);
-    }
+    const int64_t row = group * kGroupRows, rows = std::min(kGroupRows, p.m - row);
+    Multiply(p, group, rows, b, FetchFor(p, group, groups, b + size, size * 2), sums);
+    Store(p, sums, row, rows, tile * kTileColumns);
+  }
+}
+
+void BfmmlaSwiglu(const Bf16Product& p, int64_t pair, uint16_t* to, int64_t to_k4) {
+  const int64_t groups = (p.m + kGroupRows - 1) / kGroupRows, size = p.k4 * kTileColumns * 4;
+  const uint16_t *gate = p.b + 2 * pair * size, *up = gate + size, *next = up + size;
+  alignas(kLine) float gates[kGroupRows * kTileColumns], ups[kGroupRows * kTileColumns];
+  const int64_t column = pair * kTileColumns;
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t rows = std::min(kGroupRows, p.m - group * kGroupRows);
+    Multiply(p, group, rows, gate, FetchFor(p, 2 * group, 2 * groups, next, size * 4), gates);
+    Multiply(p, group, rows, up, FetchFor(p, 2 * group + 1, 2 * groups, next, size * 4), ups);
+    StoreSwiglu(p, gates, ups, rows, 2 * column, to + (group * to_k4 * 4 + column) * kGroupRows,
+                std::min(kTileColumns, to_k4 * 4 - column));
   }
 }
 
@@ -109,6 +234,7 @@ namespace augur {
 
 bool MachineHasBfmmla() { return false; }
 void BfmmlaTile(const Bf16Product&, int64_t) {}
+void BfmmlaSwiglu(const Bf16Product&, int64_t, uint16_t*, int64_t) {}
 
 }  // namespace augur
 

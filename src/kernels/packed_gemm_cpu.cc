@@ -12,9 +12,8 @@
 namespace augur {
 namespace {
 
-constexpr int64_t kTile = 8;  // columns of a BFMMLA tile
-// Activations worked on together stay in the first-level cache; a few more than a block are not worth two.
-constexpr int64_t kBlockRows = 2 * kGroupRows, kOneBlock = 3 * kGroupRows;
+// Activations of this many elements are worked on together: they stay in the second-level cache.
+constexpr int64_t kBlockElements = 128 << 10;
 constexpr int64_t kPanel = 16;  // columns of a multiply-add panel
 
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -50,11 +49,12 @@ float QuantizeRow(float* values, int64_t width) {
 // Writes four columns of a row at a time to `to`, `to + stride`, ...; columns beyond the width are zero.
 void StoreByFours(const float* values, int64_t width, uint16_t* to, int64_t stride) {
   int64_t k = 0;
-  for (; k + 4 <= width; k += 4, to += stride) StoreBf16(LoadFloats(values + k), to);
-  if (k == width) return;
-  float last[4] = {};
-  std::copy(values + k, values + width, last);
-  StoreBf16(LoadFloats(last), to);
+  for (; k + 4 <= width; k += 4, to += stride) StoreBf16<MachineBf16>(LoadFloats(values + k), to);
+  for (; k < RoundUp(width, kWidthStep); k += 4, to += stride) {
+    float last[4] = {};
+    if (k < width) std::copy(values + k, values + width, last);
+    StoreBf16<MachineBf16>(LoadFloats(last), to);
+  }
 }
 
 #if defined(__x86_64__)
@@ -136,7 +136,7 @@ void GemmRows::Resize(int64_t rows, int64_t width) {
   rows_ = rows;
   width_ = width;
   if (UsesTiles(format_)) {
-    const size_t size = static_cast<size_t>(RoundUp(rows, kGroupRows) * RoundUp(width, 4));
+    const size_t size = static_cast<size_t>(RoundUp(rows, kGroupRows) * RoundUp(width, kWidthStep));
     if (tiles_.size() < size) tiles_.resize(size);
   } else if (values_.size() < static_cast<size_t>(rows * width)) {
     values_.resize(rows * width);
@@ -155,15 +155,23 @@ void GemmRows::SetRow(int64_t row, float* values) {
     }
     return;
   }
-  const int64_t padded = RoundUp(width_, 4);
+  const int64_t padded = RoundUp(width_, kWidthStep);
   StoreByFours(values, width_, tiles_.data() + row / kGroupRows * kGroupRows * padded + row % kGroupRows * 4,
                kGroupRows * 4);
 }
 
 PackedWeights::PackedWeights(GemmFormat format, int64_t outputs, int64_t width)
-    : format_(format), outputs_(outputs), width_(width) {
+    : PackedWeights(format, outputs, width, 0) {}
+
+PackedWeights PackedWeights::ForSwiglu(GemmFormat format, int64_t inner, int64_t width) {
+  const bool fuses = UsesTiles(format) && format == GemmFormat::kBFloat16;
+  return PackedWeights(format, 2 * inner, width, fuses ? inner : 0);
+}
+
+PackedWeights::PackedWeights(GemmFormat format, int64_t outputs, int64_t width, int64_t inner)
+    : format_(format), outputs_(outputs), width_(width), inner_(inner) {
   if (UsesTiles(format)) {
-    narrow_ = std::make_unique<uint16_t[]>(padded_outputs() * RoundUp(width, 4));
+    narrow_ = std::make_unique<uint16_t[]>(padded_outputs() * RoundUp(width, kWidthStep));
   } else if (format == GemmFormat::kFloat) {
     wide_ = std::make_unique<float[]>(padded_outputs() * width);
   } else {
@@ -173,18 +181,26 @@ PackedWeights::PackedWeights(GemmFormat format, int64_t outputs, int64_t width)
 }
 
 int64_t PackedWeights::padded_outputs() const {
-  return RoundUp(outputs_, UsesTiles(format_) ? kTile : kPanel);
+  if (inner_ > 0) return 2 * RoundUp(inner_, kTileColumns);
+  return RoundUp(outputs_, UsesTiles(format_) ? kTileColumns : kPanel);
+}
+
+int64_t PackedWeights::Column(int64_t output) const {
+  if (inner_ == 0) return output;
+  const int64_t up = output / inner_, i = output % inner_;
+  return (i / kTileColumns * 2 + up) * kTileColumns + i % kTileColumns;
 }
 
 int64_t PackedWeights::FirstIndex(int64_t output) const {
-  if (UsesTiles(format_)) return output / kTile * kTile * RoundUp(width_, 4) + output % kTile * 4;
-  return output / kPanel * kPanel * width_ + output % kPanel;
+  const int64_t column = Column(output);
+  if (!UsesTiles(format_)) return column / kPanel * kPanel * width_ + column % kPanel;
+  return column / kTileColumns * kTileColumns * RoundUp(width_, kWidthStep) + column % kTileColumns * 4;
 }
 
 void PackedWeights::SetRow(int64_t output, float* values) {
   if (format_ == GemmFormat::kFp8) scales_[output] = QuantizeRow(values, width_);
   if (UsesTiles(format_)) {
-    StoreByFours(values, width_, narrow_.get() + FirstIndex(output), 4 * kTile);
+    StoreByFours(values, width_, narrow_.get() + FirstIndex(output), 4 * kTileColumns);
     return;
   }
   const int64_t first = FirstIndex(output);
@@ -202,29 +218,58 @@ void PackedWeights::GetRow(int64_t output, float* values) const {
   const float scale = format_ == GemmFormat::kFp8 ? scales_[output] : 1.0f;
   const int64_t first = FirstIndex(output);
   for (int64_t i = 0; i < width_; ++i) {
-    const int64_t index = first + (tiles ? i / 4 * 4 * kTile + i % 4 : i * kPanel);
+    const int64_t index = first + (tiles ? i / 4 * 4 * kTileColumns + i % 4 : i * kPanel);
     const float value = format_ == GemmFormat::kFloat ? wide_[index] : BFloat16{narrow_[index]};
     values[i] = value * scale;
   }
+}
+
+namespace {
+
+// Calls work(product, first row, tile) for blocks of rows and tiles of the columns, shared by the threads.
+template <typename Work>
+void ForTiles(const GemmRows& rows, const PackedWeights& weights, const float* bias, int64_t tiles,
+              const Work& work) {
+  const int64_t count = rows.rows(), most = std::max(kBlockElements / weights.width(), 3 * kGroupRows);
+  const int64_t blocks = std::max<int64_t>((count + most - 1) / most, 1);
+  const int64_t block = RoundUp((count + blocks - 1) / blocks, kGroupRows);
+  Bf16Product product{};
+  product.b = weights.tiles();
+  product.k4 = RoundUp(weights.width(), kWidthStep) / 4;
+  product.column_scales = weights.scales();
+  product.bias = bias;
+#pragma omp parallel firstprivate(product) if (WorthThreads(count * weights.outputs() * weights.width() / 4))
+  for (int64_t begin = 0; begin < count; begin += block) {
+    product.m = std::min(block, count - begin);
+    product.a = rows.tiles() + begin * product.k4 * 4;
+    product.row_scales = rows.scales() == nullptr ? nullptr : rows.scales() + begin;
+#pragma omp for schedule(static) nowait
+    for (int64_t tile = 0; tile < tiles; ++tile) work(product, begin, tile);
+  }
+}
+
+}  // namespace
+
+void PackedGemmSwiglu(const GemmRows& rows, const PackedWeights& weights, const float* bias, GemmRows* to) {
+  to->Resize(rows.rows(), weights.inner());
+  const int64_t k4 = RoundUp(weights.inner(), kWidthStep) / 4;
+  ForTiles(rows, weights, bias, weights.padded_outputs() / kTileColumns / 2,
+           [&](const Bf16Product& product, int64_t begin, int64_t pair) {
+             BfmmlaSwiglu(product, pair, to->tiles() + begin * k4 * 4, k4);
+           });
 }
 
 void PackedGemm(const GemmRows& rows, const PackedWeights& weights, const float* bias, bool round_to_bf16,
                 float* out, int64_t out_stride) {
   const int64_t columns = weights.padded_outputs(), work = rows.rows() * columns * weights.width() / 4;
   if (UsesTiles(weights.format())) {
-    const int64_t block = rows.rows() <= kOneBlock ? kOneBlock : kBlockRows;
-    Bf16Product product{rows.tiles(),  weights.tiles(),  rows.rows(), RoundUp(weights.width(), 4) / 4,
-                        rows.scales(), weights.scales(), bias,        round_to_bf16,
-                        out,           out_stride};
-#pragma omp parallel firstprivate(product) if (WorthThreads(work))
-    for (int64_t begin = 0; begin < rows.rows(); begin += block) {
-      product.m = std::min(block, rows.rows() - begin);
-      product.a = rows.tiles() + begin * product.k4 * 4;
-      product.row_scales = rows.scales() == nullptr ? nullptr : rows.scales() + begin;
-      product.out = out + begin * out_stride;
-#pragma omp for schedule(static) nowait
-      for (int64_t tile = 0; tile < columns / kTile; ++tile) BfmmlaTile(product, tile);
-    }
+    ForTiles(rows, weights, bias, columns / kTileColumns,
+             [&](Bf16Product product, int64_t begin, int64_t tile) {
+               product.round_to_bf16 = round_to_bf16;
+               product.out = out + begin * out_stride;
+               product.out_stride = out_stride;
+               BfmmlaTile(product, tile);
+             });
     return;
   }
   const bool narrow = weights.format() != GemmFormat::kFloat;

@@ -9,14 +9,16 @@ namespace augur {
 
 inline constexpr int kPageTokens = 16;
 
-// The pages of one layer. Keys lie transposed, so that the scores of a page's tokens are one vector.
+inline int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
+// The pages of one layer: [pages, kv_heads, kPageTokens * padded]. What lies where within a head's part is
+// the kernels' own: keys [head_dim, kPageTokens], so that the scores of a page's tokens are one vector, and
+// values [kPageTokens, padded], or what BFMMLA asks (paged_attention_bf16.h).
 template <typename T>
 struct KvPages {
-  T* keys;    // [pages, kv_heads, head_dim, kPageTokens]
-  T* values;  // [pages, kv_heads, kPageTokens, PaddedHeadDim(head_dim)]
+  T* keys;
+  T* values;
 };
-
-inline int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 struct PagedShape {
   int heads;  // a multiple of kv_heads; head h reads key/value head h / (heads / kv_heads)
@@ -40,8 +42,9 @@ template <typename T>
 void WriteKvCpu(const PagedShape& shape, const KvPages<T>& pages, const PagedToken& token, const float* keys,
                 const float* values);
 
-// out [tokens, heads, head_dim] = softmax(q k^T / sqrt(head_dim)) v, q [tokens, heads, head_dim]. Only
-// positions in use are read. A token's result does not depend on the others or on the threads.
+// out [tokens, heads, head_dim] = softmax(q k^T / sqrt(head_dim)) v, q [tokens, heads, head_dim] with values
+// that T holds. Only positions in use are read. A token's result does not depend on the others or on the
+// threads.
 template <typename T>
 void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& pages, const PagedToken* tokens,
                        int64_t count, const float* q, float* out);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/paged_attention.h"
+#include "kernels/paged_attention_bf16.h"
 #include "kernels/parallel_work.h"
 #include "kernels/rounded_lanes.h"
 #include "kernels/simd.h"
@@ -160,6 +161,9 @@ void AttendGroup(const PagedShape& shape, const KvPages<T>& kv, const PagedToken
 template <typename T>
 void WriteKvCpu(const PagedShape& shape, const KvPages<T>& kv, const PagedToken& token, const float* keys,
                 const float* values) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (AttendsWithBfmmla(shape)) return WriteKvBfmmla(shape, kv, token, keys, values);
+  }
   const int64_t page = token.pages[token.position / kPageTokens];
   const int slot = token.position % kPageTokens, padded = PaddedHeadDim(shape.head_dim);
   T* key = kv.keys + page * shape.key_elements() + slot;
@@ -185,11 +189,23 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
   {
     Scratch scratch(shape.head_dim);
     std::vector<float> scaled;
+    Bf16AttentionScratch narrow;
 #pragma omp for schedule(dynamic, 4)
     for (int64_t task = 0; task < tasks; ++task) {
       const int64_t t = task / shape.kv_heads;
       const int kv_head = static_cast<int>(task % shape.kv_heads);
       const int64_t offset = t * row + kv_head * part;
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        if (AttendsWithBfmmla(shape)) {
+          const int64_t after = std::min(task + 1, tasks - 1), u = after / shape.kv_heads;
+          const PagedPlace next{tokens[u], static_cast<int>(after % shape.kv_heads)};
+          // The tokens of one prompt follow each other and share what is in the cache.
+          const bool fetch = u == 0 || tokens[u].pages != tokens[u - 1].pages;
+          AttendBfmmla(shape, kv, {tokens[t], kv_head}, fetch ? &next : nullptr, q + offset, out + offset,
+                       &narrow);
+          continue;
+        }
+      }
       AttendGroup(shape, kv, tokens[t], kv_head, q + offset, out + offset, &scaled, &scratch);
     }
   }

@@ -7,9 +7,16 @@
 namespace augur {
 
 inline float InverseRms(const float* x, int64_t width, float eps) {
+  // Many sums, so that none waits for the addition before.
+  constexpr int kSums = 8;
+  double sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= width; i += kSums) {
+    for (int j = 0; j < kSums; ++j) sums[j] += static_cast<double>(x[i + j]) * x[i + j];
+  }
+  for (; i < width; ++i) sums[0] += static_cast<double>(x[i]) * x[i];
   double squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < width; ++i) squares += static_cast<double>(x[i]) * x[i];
+  for (const double sum : sums) squares += sum;
   return static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(width) + eps));
 }
 

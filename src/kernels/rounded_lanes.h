@@ -24,23 +24,48 @@ inline Ints Bf16Bits(Floats x) {
   return (x != x ? (bits | 0x400000) : rounded) & static_cast<int32_t>(0xffff0000u);
 }
 
+// BFloat16 where the machine rounds to it by an instruction, that is, where MachineHasBfmmla(). The results
+// are the same.
+struct MachineBf16 {};
+
+typedef uint16_t Halves __attribute__((vector_size(8)));
+
+// The four lanes as T, BFloat16 or MachineBf16.
+template <typename T>
+inline Halves ToBf16(Floats x) {
+#if defined(__aarch64__)
+  if constexpr (std::is_same_v<T, MachineBf16>) {
+    Halves halves;
+    asm(".arch_extension bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(halves) : "w"(x));
+    return halves;
+  }
+#endif
+  typedef uint32_t Words __attribute__((vector_size(16)));
+  return __builtin_convertvector((Words)Bf16Bits(x) >> 16, Halves);
+}
+
 // Each lane rounded to T, as a float again.
 template <typename T>
 inline Floats Rounded(Floats x) {
-  if constexpr (std::is_same_v<T, BFloat16>) return (Floats)Bf16Bits(x);
-  return x;
+#if defined(__aarch64__)
+  if constexpr (std::is_same_v<T, MachineBf16>) {
+    return (Floats)vshll_n_u16((uint16x4_t)ToBf16<MachineBf16>(x), 16);
+  }
+#endif
+  if constexpr (std::is_same_v<T, float>) return x;
+  return (Floats)Bf16Bits(x);
 }
 
 template <typename T>
 inline float Rounded(float x) {
-  return static_cast<float>(FromFloat<T>(x));
+  if constexpr (std::is_same_v<T, float>) return x;
+  return BFloat16::From(x);
 }
 
 // Four neighbouring bfloat16.
+template <typename T = BFloat16>
 inline void StoreBf16(Floats x, uint16_t* to) {
-  typedef uint16_t Halves __attribute__((vector_size(8)));
-  typedef uint32_t Words __attribute__((vector_size(16)));
-  const Halves halves = __builtin_convertvector((Words)Bf16Bits(x) >> 16, Halves);
+  const Halves halves = ToBf16<T>(x);
   std::memcpy(to, &halves, sizeof(halves));
 }
 

@@ -38,22 +38,23 @@ struct RowSummary {
   double LogProb(float logit) const { return (double{logit} - most) * inverse_temperature - std::log(total); }
 };
 
-// Widens a block of at most kBlock logits, padding with -infinity to whole vectors; returns the largest and
-// whether there is a NaN.
+// Widens a block of at most kBlock logits, padding with -infinity to four whole vectors; returns the largest,
+// NaN where there is one.
 template <typename T>
-AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float* to, bool* nan) {
+AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float* to) {
   for (int i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
-  const int whole = (count + kFloats - 1) / kFloats * kFloats;
+  // Four vectors at a time, so that no comparison waits for the one before.
+  const int whole = (count + 4 * kFloats - 1) / (4 * kFloats) * 4 * kFloats;
   std::fill(to + count, to + whole, -kInfinity);
-  Floats most = Floats{} - kInfinity;
-  Ints odd{};
-  for (int i = 0; i < whole; i += kFloats) {
-    const Floats x = LoadFloats(to + i);
-    most = x > most ? x : most;
-    odd |= x != x;
+  Floats most[4];
+  for (int j = 0; j < 4; ++j) most[j] = LoadFloats(to + j * kFloats);
+  for (int i = 4 * kFloats; i < whole; i += 4 * kFloats) {
+    for (int j = 0; j < 4; ++j) most[j] = Larger(most[j], LoadFloats(to + i + j * kFloats));
   }
-  *nan = (odd[0] | odd[1] | odd[2] | odd[3]) != 0;
-  return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+  const Floats all = Larger(Larger(most[0], most[1]), Larger(most[2], most[3]));
+  float largest = all[0];
+  for (int j = 1; j < kFloats; ++j) largest = largest > all[j] || std::isnan(largest) ? largest : all[j];
+  return largest;
 }
 
 // exp((x - most) * scale), exactly 0 for -infinity and what is negligible.
@@ -88,8 +89,14 @@ void CollectBest(const float* block, int count, float block_most, int32_t first_
                  std::vector<Candidate>* best) {
   auto least = [&] { return best->size() < limit ? -kInfinity : best->back().value; };
   if (limit == 0 || !(block_most > least())) return;
-  for (int i = 0; i < count; ++i) {
-    if (block[i] > least()) Insert({block[i], first_id + i}, limit, best);
+  constexpr int kStep = 4 * kFloats;  // looked at together, for few of them hold one
+  for (int i = 0; i < count; i += kStep) {
+    Ints more{};
+    for (int j = 0; j < kStep; j += kFloats) more |= LoadFloats(block + i + j) > least();
+    if ((more[0] | more[1] | more[2] | more[3]) == 0) continue;
+    for (int j = i; j < std::min(i + kStep, count); ++j) {
+      if (block[j] > least()) Insert({block[j], first_id + j}, limit, best);
+    }
   }
 }
 
@@ -126,9 +133,8 @@ RowSummary Summarize(const T* row, const SampleSettings& settings) {
   bool any_nan = false;
   for (int64_t b = 0; b < blocks; ++b) {
     const int count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - b * kBlock));
-    bool nan = false;
-    const float most = LoadBlock(row + b * kBlock, count, block, &nan);
-    any_nan |= nan;
+    const float most = LoadBlock(row + b * kBlock, count, block);
+    any_nan |= std::isnan(most);
     peaks[b] = most;
     summary.most = std::max(summary.most, most);
     if (most == -kInfinity) continue;

@@ -32,6 +32,15 @@ inline Floats AtMost(Floats x, float bound) {
 #endif
 }
 
+// The larger of each two lanes, NaN where either is.
+inline Floats Larger(Floats a, Floats b) {
+#if defined(__ARM_NEON)
+  return (Floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#else
+  return (a > b) | (a != a) ? a : b;
+#endif
+}
+
 // exp(x) for x in [-87, 88], with a relative error below 2e-7; NaN stays NaN.
 inline Floats BoundedExp(Floats x) {
   // Adding this rounds to an integer and leaves it in the low mantissa bits, with the exponent's bias on top.
@@ -71,6 +80,9 @@ inline Floats VectorLog(Floats x) {
       f2 * f * p + exponent * -2.12194440e-4f - 0.5f * f2;  // ln 2 = 0.693359375 - 2.12194440e-4
   return f + tail + exponent * 0.693359375f;
 }
+
+// silu(gate) * up.
+inline Floats Swiglu(Floats gate, Floats up) { return gate / (1.0f + VectorExp(-gate)) * up; }
 
 inline float VectorExp(float x) { return VectorExp(Floats{x, x, x, x})[0]; }
 

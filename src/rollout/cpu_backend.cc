@@ -71,8 +71,10 @@ class CpuBackend : public Backend {
               const SampleSettings& settings, const SampleResults& out) override {
     const auto count = static_cast<int64_t>(sequences.size());
     rows_.clear();
+    all_.clear();
     int64_t longest = 0;
     for (const DecodeSequence& sequence : sequences) {
+      all_.push_back(static_cast<int64_t>(all_.size()));
       rows_.push_back({sequence.token, {sequence.pages.data(), sequence.position}});
       longest = std::max<int64_t>(longest, sequence.position + 1);
     }
@@ -80,7 +82,8 @@ class CpuBackend : public Backend {
     last_.resize(count * config_.hidden_size);
     Share(count, count, [&](CpuForward<T>* forward, int64_t begin, int64_t end) {
       const float* states =
-          forward->Run(weights_, rotations_, cache_, std::span(rows_).subspan(begin, end - begin));
+          forward->Run(weights_, rotations_, cache_, std::span(rows_).subspan(begin, end - begin),
+                       std::span(all_).first(end - begin));
       std::copy_n(states, (end - begin) * config_.hidden_size, last_.data() + begin * config_.hidden_size);
     });
     sampler_.Sample(last_.data(), draws, settings, out);
@@ -113,13 +116,13 @@ class CpuBackend : public Backend {
                    int64_t end) {
     const int64_t hidden = config_.hidden_size;
     std::vector<TokenRow> rows;
-    std::vector<std::pair<int64_t, int64_t>> ends;  // row of the chunk, sequence
+    std::vector<int64_t> ends;  // rows of the chunk that end a sequence
+    int64_t ended = begin;      // sequences before the first of them
     auto flush = [&] {
       if (rows.empty()) return;
-      const float* states = forward->Run(weights_, rotations_, cache_, rows);
-      for (const auto& [row, sequence] : ends) {
-        std::copy_n(states + row * hidden, hidden, last_.data() + sequence * hidden);
-      }
+      const float* states = forward->Run(weights_, rotations_, cache_, rows, ends);
+      std::copy_n(states, ends.size() * hidden, last_.data() + ended * hidden);
+      ended += static_cast<int64_t>(ends.size());
       rows.clear();
       ends.clear();
     };
@@ -127,7 +130,7 @@ class CpuBackend : public Backend {
       const PrefillSequence& sequence = sequences[s];
       for (size_t i = 0; i < sequence.tokens.size(); ++i) {
         rows.push_back({sequence.tokens[i], {sequence.pages.data(), static_cast<int32_t>(i)}});
-        if (i + 1 == sequence.tokens.size()) ends.emplace_back(rows.size() - 1, s);
+        if (i + 1 == sequence.tokens.size()) ends.push_back(static_cast<int64_t>(rows.size()) - 1);
         if (static_cast<int64_t>(rows.size()) == kChunkRows) flush();
       }
     }
@@ -153,7 +156,8 @@ class CpuBackend : public Backend {
   Rotations rotations_;
   std::vector<std::unique_ptr<CpuForward<T>>> forwards_;
   std::vector<TokenRow> rows_;
-  std::vector<float> last_;  // hidden states to draw from, [sequences, hidden]
+  std::vector<int64_t> all_;  // their numbers
+  std::vector<float> last_;   // hidden states to draw from, [sequences, hidden]
 };
 
 }  // namespace

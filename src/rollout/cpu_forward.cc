@@ -11,7 +11,10 @@ namespace augur {
 
 template <typename T>
 CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision)
-    : config_(config), operand_(LinearFormat(precision)), router_operand_(HeadFormat(precision)) {}
+    : config_(config),
+      operand_(LinearFormat(precision)),
+      inner_(LinearFormat(precision)),
+      router_operand_(HeadFormat(precision)) {}
 
 template <typename T>
 void CpuForward<T>::Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out,
@@ -39,7 +42,8 @@ void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added
 
 template <typename T>
 void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations, const PagedShape& shape,
-                              const KvPages<T>& kv, std::span<const TokenRow> rows) {
+                              const KvPages<T>& kv, std::span<const TokenRow> rows,
+                              std::span<const int64_t> kept) {
   const int64_t count = static_cast<int64_t>(rows.size()), half = config_.head_dim / 2;
   const int64_t q_width = config_.q_width(), kv_width = config_.kv_width();
   const RotaryRow rotary{shape.heads,
@@ -60,34 +64,50 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
     WriteKvCpu(shape, kv, rows[r].place, qkv + q_width, qkv + q_width + kv_width);
     std::copy_n(qkv, q_width, queries + r * q_width);
   }
-  PagedAttentionCpu(shape, kv, places_.data(), count, queries, attended_.data());
-  operand_.Resize(count, q_width);
-#pragma omp parallel for schedule(static) if (WorthThreads(count * q_width * 4))
-  for (int64_t r = 0; r < count; ++r) {
+  const auto left = static_cast<int64_t>(kept.size());
+  if (left < count) {
+    const int64_t hidden = config_.hidden_size;
+    for (int64_t i = 0; i < left; ++i) {
+      std::copy_n(queries + kept[i] * q_width, q_width, queries + i * q_width);
+      std::copy_n(x_.data() + kept[i] * hidden, hidden, x_.data() + i * hidden);
+      places_[i] = places_[kept[i]];
+    }
+  }
+  PagedAttentionCpu(shape, kv, places_.data(), left, queries, attended_.data());
+  operand_.Resize(left, q_width);
+#pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 4))
+  for (int64_t r = 0; r < left; ++r) {
     float* row = attended_.data() + r * q_width;
-    for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
+    if (operand_.format() == GemmFormat::kFp8) {  // the others round no further than T
+      for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
+    }
     operand_.SetRow(r, row);
   }
 }
 
 template <typename T>
 void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
+  if (layer.gate_up.weight.fuses_swiglu()) {
+    return PackedGemmSwiglu(operand_, layer.gate_up.weight, layer.gate_up.bias_or_null(), &inner_);
+  }
   int64_t stride = 0;
   Multiply(operand_, layer.gate_up, &wide_, &stride);
   const int64_t width = config_.intermediate_size;
-  operand_.Resize(rows, width);
+  inner_.Resize(rows, width);
 #pragma omp parallel for schedule(static) if (WorthThreads(rows * stride * 4))
   for (int64_t r = 0; r < rows; ++r) {
     float* row = wide_.data() + r * stride;
     SwigluRowCpu<T>(width, row, row);
-    operand_.SetRow(r, row);
+    inner_.SetRow(r, row);
   }
 }
 
 template <typename T>
 float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations, const CpuKvCache<T>& cache,
-                          std::span<const TokenRow> rows) {
-  const int64_t count = static_cast<int64_t>(rows.size()), hidden = config_.hidden_size;
+                          std::span<const TokenRow> rows, std::span<const int64_t> wanted) {
+  const int64_t hidden = config_.hidden_size;
+  auto count = static_cast<int64_t>(rows.size());
+  while (all_.size() < rows.size()) all_.push_back(static_cast<int64_t>(all_.size()));
   places_.clear();
   for (const TokenRow& row : rows) places_.push_back(row.place);
   if (x_.size() < static_cast<size_t>(count * hidden)) {
@@ -100,12 +120,16 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
   for (size_t i = 0; i < weights.layers().size(); ++i) {
     const CpuLayer& layer = weights.layers()[i];
     AddNorm(layer.input_norm, added, stride, count, &operand_);
-    Attention(layer, rotations, cache.shape(), cache.layer(i), rows);
+    // Of rows that nobody wants, the last layer's keys and values are needed, and nothing more.
+    const bool last = i + 1 == weights.layers().size();
+    const std::span<const int64_t> kept = last ? wanted : std::span(all_).first(rows.size());
+    Attention(layer, rotations, cache.shape(), cache.layer(i), rows, kept);
+    count = static_cast<int64_t>(kept.size());
     Multiply(operand_, layer.out, &narrow_, &stride);
     if (layer.experts.empty()) {
       AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &operand_);
       DenseMlp(layer, count);
-      Multiply(operand_, layer.down, &narrow_, &stride);
+      Multiply(inner_, layer.down, &narrow_, &stride);
     } else {
       AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &router_operand_);
       Multiply(router_operand_, layer.router, &wide_, &stride);

@@ -62,16 +62,19 @@ CpuWeights::CpuWeights(const ModelConfig& config, RolloutPrecision precision)
     : config_(config), precision_(precision), layers_(config.layers) {
   const GemmFormat linear = LinearFormat(precision), plain = HeadFormat(precision);
   const int64_t hidden = config.hidden_size;
+  auto take = [&](PackedWeights weight, CpuLinear* to) {
+    bytes_ += weight.outputs() * weight.width() * (weight.format() == GemmFormat::kFloat ? 4 : 2);
+    to->weight = std::move(weight);
+  };
   auto allocate = [&](GemmFormat format, int64_t outputs, int64_t width, CpuLinear* to) {
-    to->weight = PackedWeights(format, outputs, width);
-    bytes_ += outputs * width * (format == GemmFormat::kFloat ? 4 : 2);
+    take(PackedWeights(format, outputs, width), to);
   };
   for (int64_t i = 0; i < config.layers; ++i) {
     CpuLayer& layer = layers_[i];
     allocate(linear, config.q_width() + 2 * config.kv_width(), hidden, &layer.qkv);
     allocate(linear, hidden, config.q_width(), &layer.out);
     if (config.sparse.empty() || !config.sparse[i]) {
-      allocate(linear, 2 * config.intermediate_size, hidden, &layer.gate_up);
+      take(PackedWeights::ForSwiglu(linear, config.intermediate_size, hidden), &layer.gate_up);
       allocate(linear, hidden, config.intermediate_size, &layer.down);
       continue;
     }
@@ -89,7 +92,10 @@ CpuWeights::CpuWeights(const ModelConfig& config, RolloutPrecision precision)
 void CpuWeights::Load(const Model& model) {
   auto load = [&](const LinearWeights& from, CpuLinear* to) {
     LoadMatrix(from.weight, &to->weight);
-    LoadVector(from.bias, precision_, to->weight.padded_outputs(), &to->bias);
+    std::vector<float> bias;
+    LoadVector(from.bias, precision_, to->weight.outputs(), &bias);
+    to->bias.assign(bias.empty() ? 0 : to->weight.padded_outputs(), 0.0f);
+    for (size_t i = 0; i < bias.size(); ++i) to->bias[to->weight.Column(static_cast<int64_t>(i))] = bias[i];
   };
   auto load_norm = [&](const at::Tensor& from, std::vector<float>* to) {
     LoadVector(from, precision_, from.defined() ? from.numel() : 0, to);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "kernels/decode_rows.h"
 #include "kernels/fp8.h"
 
 namespace augur {
@@ -169,6 +170,42 @@ TEST(PackedGemm, ANanStaysInItsRow) {
       EXPECT_TRUE(std::isfinite(out[o]));
       EXPECT_TRUE(std::isnan(out[stride + o]));
       EXPECT_TRUE(std::isfinite(out[2 * stride + o]));
+    }
+  }
+}
+
+TEST(PackedGemm, SwigluWithinTheProductEqualsItAfterwards) {
+  const GemmFormat format = GemmFormat::kBFloat16;
+  for (const auto& [count, inner, width] :
+       std::vector<std::tuple<int, int, int>>{{1, 12, 8}, {5, 30, 10}, {19, 24, 64}, {301, 52, 440}}) {
+    PackedWeights fused = PackedWeights::ForSwiglu(format, inner, width);
+    if (!fused.fuses_swiglu()) GTEST_SKIP() << "no BFMMLA here";
+    PackedWeights plain(format, 2 * inner, width), down(format, 9, inner);
+    const std::vector<float> bias = Random(2 * inner, 1);
+    std::vector<float> plain_bias(plain.padded_outputs()), fused_bias(fused.padded_outputs());
+    for (int o = 0; o < 2 * inner; ++o) {
+      plain.SetRow(o, Random(width, 10 + o).data());
+      fused.SetRow(o, Random(width, 10 + o).data());
+      plain_bias[o] = fused_bias[fused.Column(o)] = bias[o];
+    }
+    for (int o = 0; o < 9; ++o) down.SetRow(o, Random(inner, 5000 + o).data());
+    GemmRows rows(format), afterwards(format), within(format);
+    rows.Resize(count, width);
+    for (int r = 0; r < count; ++r) rows.SetRow(r, Random(width, 9000 + r).data());
+    const int64_t stride = plain.padded_outputs(), out_stride = down.padded_outputs();
+    std::vector<float> wide(count * stride), expected(count * out_stride), actual(count * out_stride);
+    PackedGemm(rows, plain, plain_bias.data(), true, wide.data(), stride);
+    afterwards.Resize(count, inner);
+    for (int r = 0; r < count; ++r) {
+      float* row = wide.data() + r * stride;
+      SwigluRowCpu<BFloat16>(inner, row, row);
+      afterwards.SetRow(r, row);
+    }
+    PackedGemmSwiglu(rows, fused, fused_bias.data(), &within);
+    PackedGemm(afterwards, down, nullptr, false, expected.data(), out_stride);
+    PackedGemm(within, down, nullptr, false, actual.data(), out_stride);
+    for (int r = 0; r < count; ++r) {
+      for (int o = 0; o < 9; ++o) ASSERT_EQ(actual[r * out_stride + o], expected[r * out_stride + o]);
     }
   }
 }
