@@ -14,7 +14,7 @@ constexpr int kGroup = 8;  // elements a thread takes at a time: one byte of the
 constexpr int64_t kStride = kThreads * kGroup;
 constexpr int kBatch = 4;  // groups in flight per thread
 
-// A logit whose probability is 0, finite so that it may be multiplied by it.
+// A logit whose probability is 0, finite so that it may be multiplied by it. Below half of it none has any.
 template <typename E>
 constexpr float kNothing = -1e30f;
 template <>
@@ -115,10 +115,12 @@ __device__ float RaiseAndFindLargest(__half raw[kGroup]) {
 template <typename T>
 struct ThreadSums {
   T to_power;  // log2(e) / temperature
+  T least;     // logits up to this one count for nothing
   T max = -INFINITY;
   T sum = 0, square = 0, weighted = 0;
 
   __device__ void RaiseMax(T top) {
+    if (!(top > least)) return;
     top *= to_power;
     if (!(top > max)) return;
     const T shift = sum > 0 ? max - top : T(0);
@@ -129,9 +131,13 @@ struct ThreadSums {
     max = top;
   }
 
+  // What y is less. Where only nothing has been seen yet, 0: measured from themselves, numbers of that size
+  // would be far from 0 by their rounding.
+  __device__ T Reference() const { return max > -INFINITY ? max : T(0); }
+
   // u is finite.
-  __device__ void AddOne(T u) {
-    const T y = fma(u, to_power, -max);
+  __device__ void AddOne(T u, T reference) {
+    const T y = fma(u, to_power, -reference);
     const T e = Exp2(y);
     sum += e;
     square += e * e;
@@ -142,9 +148,9 @@ struct ThreadSums {
     T top = u[0];
     for (int i = 1; i < kGroup; ++i) top = fmax(top, u[i]);
     RaiseMax(top);
-    if (max == static_cast<T>(-INFINITY)) return;
+    const T reference = Reference();
     for (int i = 0; i < kGroup; ++i) {
-      if (u[i] != static_cast<T>(-INFINITY)) AddOne(u[i]);
+      if (u[i] != static_cast<T>(-INFINITY)) AddOne(u[i], reference);
     }
   }
 
@@ -224,8 +230,9 @@ __device__ void SweepOverwritten(const LogitRows& rows, E* logits, const int32_t
     T top = static_cast<T>(kNothing<E>);
     for (int b = 0; b < kBatch; ++b) top = fmax(top, static_cast<T>(RaiseAndFindLargest(raw[b])));
     mine->RaiseMax(top);
+    const T reference = mine->Reference();
     for (int b = 0; b < kBatch; ++b) {
-      for (int i = 0; i < kGroup; ++i) mine->AddOne(static_cast<T>(raw[b][i]));
+      for (int i = 0; i < kGroup; ++i) mine->AddOne(static_cast<T>(raw[b][i]), reference);
     }
   }
   for (; j < rows.vocab; j += kStride) {
@@ -244,7 +251,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) StatsKernel(LogitRows 
   const int32_t* support = rows.support + r * rows.columns;
   const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
 
-  ThreadSums<T> mine{static_cast<T>(kLog2E / rows.temperature)};
+  ThreadSums<T> mine{static_cast<T>(kLog2E / rows.temperature),
+                     kOverwrite ? static_cast<T>(kNothing<E>) / 2 : static_cast<T>(-INFINITY)};
   if constexpr (kOverwrite) {
     SweepOverwritten(rows, const_cast<E*>(logits), support, &mine);
   } else {

@@ -15,7 +15,7 @@ namespace augur {
 namespace {
 
 // Rows taken through the layers together.
-constexpr int64_t kChunkRows = 240;
+constexpr int64_t kChunkRows = 480;
 // Weights up to this size stay in cache: then each thread takes its share of the sequences through all
 // layers by itself, with a single meeting at the end. Larger ones are read once for all sequences, the
 // threads sharing out the columns of every product.

@@ -75,7 +75,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
   }
   PagedAttentionCpu(shape, kv, places_.data(), left, queries, attended_.data());
   operand_.Resize(left, q_width);
-#pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 4))
+#pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 8))
   for (int64_t r = 0; r < left; ++r) {
     float* row = attended_.data() + r * q_width;
     if (operand_.format() == GemmFormat::kFp8) {  // the others round no further than T

@@ -6,7 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 import augur
 from augur import MaskRule
-from mask_data import make_head_batch
+from mask_data import make_advantages, make_head_batch, record_support
 
 RULES = [MaskRule.preset(name) for name in MaskRule.presets()] + [
     MaskRule(action="restore", restore_strength=0.7),
@@ -182,6 +182,20 @@ def test_logits_up_to_sixty_stay_accurate(device):
     rule = MaskRule(tail="exact")
     truth = full(rule, hidden, weight, bias, recorded)
     assert_same(head(rule, hidden, weight, bias, recorded, device), truth, rule, 1e-4, logprob_atol=3e-5)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+def test_a_support_of_neighbours_takes_nothing_from_the_others(dtype, rtol, device):
+    """Numbers close to the right one: whole groups of tokens that a thread sweeps lie within the support."""
+    hidden, weight, bias, _ = make_head_batch(tokens=24, vocab=272, seed=13, dtype=dtype, peak=0.8)
+    bias[64:96] += 9
+    generator = torch.Generator().manual_seed(13)
+    ids, logprobs = record_support((hidden @ weight.T + bias).double(), 32, 0.5, generator)
+    assert all(set(range(64, 96)) <= set(row) for row in ids.tolist())
+    recorded = (ids, logprobs, make_advantages(24))
+    rule = MaskRule(tail="exact")
+    truth = full(rule, hidden, weight, bias, recorded)
+    assert_same(head(rule, hidden, weight, bias, recorded, device), truth, rule, rtol)
 
 
 def test_padding_rows_of_the_head_count_for_nothing(device):
