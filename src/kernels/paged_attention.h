@@ -43,10 +43,10 @@ void WriteKvCpu(const PagedShape& shape, const KvPages<T>& pages, const PagedTok
                 const float* values);
 
 // out [tokens, heads, head_dim] = softmax(q k^T / sqrt(head_dim)) v, q [tokens, heads, head_dim] with values
-// that T holds. Only positions in use are read. A token's result does not depend on the others or on the
-// threads.
+// that T holds, `q_stride` from one token to the next. Only positions in use are read. A token's result does
+// not depend on the others or on the threads.
 template <typename T>
 void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& pages, const PagedToken* tokens,
-                       int64_t count, const float* q, float* out);
+                       int64_t count, const float* q, int64_t q_stride, float* out);
 
 }  // namespace augur

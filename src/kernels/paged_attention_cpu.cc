@@ -180,7 +180,7 @@ void WriteKvCpu(const PagedShape& shape, const KvPages<T>& kv, const PagedToken&
 
 template <typename T>
 void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const PagedToken* tokens, int64_t count,
-                       const float* q, float* out) {
+                       const float* q, int64_t q_stride, float* out) {
   const int64_t tasks = count * shape.kv_heads;
   const int64_t row = static_cast<int64_t>(shape.heads) * shape.head_dim, part = row / shape.kv_heads;
   int64_t work = 0;
@@ -194,19 +194,19 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
     for (int64_t task = 0; task < tasks; ++task) {
       const int64_t t = task / shape.kv_heads;
       const int kv_head = static_cast<int>(task % shape.kv_heads);
-      const int64_t offset = t * row + kv_head * part;
+      const float* from = q + t * q_stride + kv_head * part;
+      float* to = out + t * row + kv_head * part;
       if constexpr (std::is_same_v<T, BFloat16>) {
         if (AttendsWithBfmmla(shape)) {
           const int64_t after = std::min(task + 1, tasks - 1), u = after / shape.kv_heads;
           const PagedPlace next{tokens[u], static_cast<int>(after % shape.kv_heads)};
           // The tokens of one prompt follow each other and share what is in the cache.
           const bool fetch = u == 0 || tokens[u].pages != tokens[u - 1].pages;
-          AttendBfmmla(shape, kv, {tokens[t], kv_head}, fetch ? &next : nullptr, q + offset, out + offset,
-                       &narrow);
+          AttendBfmmla(shape, kv, {tokens[t], kv_head}, fetch ? &next : nullptr, from, to, &narrow);
           continue;
         }
       }
-      AttendGroup(shape, kv, tokens[t], kv_head, q + offset, out + offset, &scaled, &scratch);
+      AttendGroup(shape, kv, tokens[t], kv_head, from, to, &scaled, &scratch);
     }
   }
 }
@@ -215,7 +215,7 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
   template void WriteKvCpu<T>(const PagedShape&, const KvPages<T>&, const PagedToken&, const float*,   \
                               const float*);                                                           \
   template void PagedAttentionCpu<T>(const PagedShape&, const KvPages<T>&, const PagedToken*, int64_t, \
-                                     const float*, float*);
+                                     const float*, int64_t, float*);
 AUGUR_INSTANTIATE(float)
 AUGUR_INSTANTIATE(BFloat16)
 

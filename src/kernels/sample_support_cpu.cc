@@ -38,18 +38,26 @@ struct RowSummary {
   double LogProb(float logit) const { return (double{logit} - most) * inverse_temperature - std::log(total); }
 };
 
-// Widens a block of at most kBlock logits, padding with -infinity to four whole vectors; returns the largest,
-// NaN where there is one.
+constexpr int kStep = 4 * kFloats;  // logits looked at together, so that nothing waits for the step before
+
+// A block of at most kBlock logits as floats, padded with -infinity to whole steps: where they lie, if that
+// will do, or in `buffer`.
 template <typename T>
-AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float* to) {
-  for (int i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
-  // Four vectors at a time, so that no comparison waits for the one before.
-  const int whole = (count + 4 * kFloats - 1) / (4 * kFloats) * 4 * kFloats;
-  std::fill(to + count, to + whole, -kInfinity);
+AUGUR_CPU_CLONES const float* WidenBlock(const T* from, int count, float* buffer) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (count % kStep == 0) return from;
+  }
+  for (int i = 0; i < count; ++i) buffer[i] = static_cast<float>(from[i]);
+  std::fill(buffer + count, buffer + (count + kStep - 1) / kStep * kStep, -kInfinity);
+  return buffer;
+}
+
+// The largest logit of a block, NaN where there is one.
+AUGUR_CPU_CLONES float LargestOf(const float* block, int count) {
   Floats most[4];
-  for (int j = 0; j < 4; ++j) most[j] = LoadFloats(to + j * kFloats);
-  for (int i = 4 * kFloats; i < whole; i += 4 * kFloats) {
-    for (int j = 0; j < 4; ++j) most[j] = Larger(most[j], LoadFloats(to + i + j * kFloats));
+  for (int j = 0; j < 4; ++j) most[j] = LoadFloats(block + j * kFloats);
+  for (int i = kStep; i < count; i += kStep) {
+    for (int j = 0; j < 4; ++j) most[j] = Larger(most[j], LoadFloats(block + i + j * kFloats));
   }
   const Floats all = Larger(Larger(most[0], most[1]), Larger(most[2], most[3]));
   float largest = all[0];
@@ -57,19 +65,16 @@ AUGUR_CPU_CLONES float LoadBlock(const T* from, int count, float* to) {
   return largest;
 }
 
-// exp((x - most) * scale), exactly 0 for -infinity and what is negligible.
-inline Floats Weight(const float* x, float most, float scale) {
-  const Floats shifted = (LoadFloats(x) - most) * scale;
-  return shifted >= -87.0f ? BoundedExp(shifted) : Floats{};
-}
-
+// The sum of exp((x - most) * scale) over whole steps of a block whose largest is `most`. What is negligible
+// beside that one's 1, and -infinity, counts as e^-87.
 AUGUR_CPU_CLONES float SumBlock(const float* block, int count, float most, float scale) {
   Floats sums[4] = {};
-  int i = 0;
-  for (; i + 4 * kFloats <= count; i += 4 * kFloats) {
-    for (int j = 0; j < 4; ++j) sums[j] += Weight(block + i + j * kFloats, most, scale);
+  for (int i = 0; i < count; i += kStep) {
+    for (int j = 0; j < 4; ++j) {
+      const Floats shifted = (LoadFloats(block + i + j * kFloats) - most) * scale;
+      sums[j] += BoundedExp(AtLeast(shifted, -87.0f));
+    }
   }
-  for (; i < count; i += kFloats) sums[0] += Weight(block + i, most, scale);
   return SumOf((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
@@ -89,7 +94,6 @@ void CollectBest(const float* block, int count, float block_most, int32_t first_
                  std::vector<Candidate>* best) {
   auto least = [&] { return best->size() < limit ? -kInfinity : best->back().value; };
   if (limit == 0 || !(block_most > least())) return;
-  constexpr int kStep = 4 * kFloats;  // looked at together, for few of them hold one
   for (int i = 0; i < count; i += kStep) {
     Ints more{};
     for (int j = 0; j < kStep; j += kFloats) more |= LoadFloats(block + i + j) > least();
@@ -129,16 +133,18 @@ RowSummary Summarize(const T* row, const SampleSettings& settings) {
   summary.best.reserve(inserted);
   std::vector<float> peaks(blocks);
   summary.block_totals.resize(blocks);
-  alignas(64) float block[kBlock];
+  alignas(64) float buffer[kBlock];
   bool any_nan = false;
   for (int64_t b = 0; b < blocks; ++b) {
     const int count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - b * kBlock));
-    const float most = LoadBlock(row + b * kBlock, count, block);
+    const int whole = (count + kStep - 1) / kStep * kStep;
+    const float* block = WidenBlock(row + b * kBlock, count, buffer);
+    const float most = LargestOf(block, whole);
     any_nan |= std::isnan(most);
     peaks[b] = most;
     summary.most = std::max(summary.most, most);
     if (most == -kInfinity) continue;
-    summary.block_totals[b] = SumBlock(block, (count + kFloats - 1) / kFloats * kFloats, most, scale);
+    summary.block_totals[b] = SumBlock(block, whole, most, scale);
     CollectBest(block, count, most, static_cast<int32_t>(b * kBlock), inserted, &summary.best);
   }
   summary.finite = !any_nan && std::isfinite(summary.most);

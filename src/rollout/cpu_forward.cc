@@ -54,26 +54,24 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
                          static_cast<float>(config_.rms_norm_eps)};
   int64_t stride = 0;
   Multiply(operand_, layer.qkv, &wide_, &stride);
-  if (attended_.size() < static_cast<size_t>(2 * count * q_width)) attended_.resize(2 * count * q_width);
-  float* queries = attended_.data() + count * q_width;
+  if (attended_.size() < static_cast<size_t>(count * q_width)) attended_.resize(count * q_width);
 #pragma omp parallel for schedule(static) if (WorthThreads(count * stride * 4))
   for (int64_t r = 0; r < count; ++r) {
     float* qkv = wide_.data() + r * stride;
     const int64_t angle = rows[r].place.position * half;
     RotateRowCpu<T>(rotary, rotations.cos.data() + angle, rotations.sin.data() + angle, qkv);
     WriteKvCpu(shape, kv, rows[r].place, qkv + q_width, qkv + q_width + kv_width);
-    std::copy_n(qkv, q_width, queries + r * q_width);
   }
   const auto left = static_cast<int64_t>(kept.size());
   if (left < count) {
     const int64_t hidden = config_.hidden_size;
     for (int64_t i = 0; i < left; ++i) {
-      std::copy_n(queries + kept[i] * q_width, q_width, queries + i * q_width);
+      std::copy_n(wide_.data() + kept[i] * stride, q_width, wide_.data() + i * stride);
       std::copy_n(x_.data() + kept[i] * hidden, hidden, x_.data() + i * hidden);
       places_[i] = places_[kept[i]];
     }
   }
-  PagedAttentionCpu(shape, kv, places_.data(), left, queries, attended_.data());
+  PagedAttentionCpu(shape, kv, places_.data(), left, wide_.data(), stride, attended_.data());
   operand_.Resize(left, q_width);
 #pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 8))
   for (int64_t r = 0; r < left; ++r) {

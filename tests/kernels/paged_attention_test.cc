@@ -47,7 +47,8 @@ TYPED_TEST(PagedAttentionTest, EqualsAFloat64SoftmaxOverRealLengths) {
     const int width = heads * head_dim;
     std::vector<float> q(tokens.size() * width), out(q.size());
     for (float& x : q) x = FromFloat<TypeParam>(normal(random));
-    PagedAttentionCpu(shape, kv, tokens.data(), static_cast<int64_t>(tokens.size()), q.data(), out.data());
+    PagedAttentionCpu(shape, kv, tokens.data(), static_cast<int64_t>(tokens.size()), q.data(),
+                      shape.heads * shape.head_dim, out.data());
     for (size_t s = 0; s < tokens.size(); ++s) {
       for (int h = 0; h < heads; ++h) {
         const int part = h / (heads / kv_heads) * head_dim;
