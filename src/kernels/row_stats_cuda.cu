@@ -9,7 +9,7 @@ namespace augur {
 namespace {
 
 constexpr int kThreads = 256, kBlocksPerSm = 4;
-constexpr int kGroup = 8;  // elements a thread takes at a time: one byte of the support bitmap
+constexpr int kGroup = kSweepGroup;  // one byte of the support bitmap
 
 constexpr int64_t kStride = kThreads * kGroup;
 constexpr int kBatch = 4;  // groups in flight per thread
@@ -19,15 +19,6 @@ template <typename E>
 constexpr float kNothing = -1e30f;
 template <>
 constexpr float kNothing<__half> = -65504.0f;
-
-constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
-
-__device__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ double Exp2(double x) { return exp2(x); }
 
 // softcap * tanh(logit / softcap); the temperature is left to the exponent.
 template <typename T>
@@ -109,60 +100,6 @@ __device__ float RaiseAndFindLargest(__nv_bfloat16 raw[kGroup]) {
 __device__ float RaiseAndFindLargest(__half raw[kGroup]) {
   return RaiseAndFindLargestPairs(reinterpret_cast<__half2*>(raw), __float2half2_rn(kNothing<__half>));
 }
-
-// One thread's sums over capped logits u: of e, e^2 and e y with y = u / temperature in powers of two less
-// `max`, e = 2^y.
-template <typename T>
-struct ThreadSums {
-  T to_power;  // log2(e) / temperature
-  T least;     // logits up to this one count for nothing
-  T max = -INFINITY;
-  T sum = 0, square = 0, weighted = 0;
-
-  __device__ void RaiseMax(T top) {
-    if (!(top > least)) return;
-    top *= to_power;
-    if (!(top > max)) return;
-    const T shift = sum > 0 ? max - top : T(0);
-    const T factor = Exp2(shift);
-    weighted = factor * (weighted + shift * sum);
-    sum *= factor;
-    square *= factor * factor;
-    max = top;
-  }
-
-  // What y is less. Where only nothing has been seen yet, 0: measured from themselves, numbers of that size
-  // would be far from 0 by their rounding.
-  __device__ T Reference() const { return max > -INFINITY ? max : T(0); }
-
-  // u is finite.
-  __device__ void AddOne(T u, T reference) {
-    const T y = fma(u, to_power, -reference);
-    const T e = Exp2(y);
-    sum += e;
-    square += e * e;
-    weighted += e * y;
-  }
-
-  __device__ void Add(const T u[kGroup]) {
-    T top = u[0];
-    for (int i = 1; i < kGroup; ++i) top = fmax(top, u[i]);
-    RaiseMax(top);
-    const T reference = Reference();
-    for (int i = 0; i < kGroup; ++i) {
-      if (u[i] != static_cast<T>(-INFINITY)) AddOne(u[i], reference);
-    }
-  }
-
-  __device__ SoftmaxSums<T> InNaturalUnits() const {
-    SoftmaxSums<T> out;
-    out.max = max * static_cast<T>(kLn2);
-    out.sum = sum;
-    out.square = square;
-    out.weighted = weighted * static_cast<T>(kLn2);
-    return out;
-  }
-};
 
 template <typename T>
 __device__ SoftmaxSums<T> MergeWarp(SoftmaxSums<T> sums) {

@@ -44,6 +44,74 @@ struct SoftmaxSums {
   }
 };
 
+inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+inline constexpr int kSweepGroup = 8;  // elements a thread takes at a time
+
+AUGUR_HOST_DEVICE float Exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+AUGUR_HOST_DEVICE double Exp2(double x) { return exp2(x); }
+
+// One thread's sums on a GPU over capped logits u: of e, e^2 and e y with y = u / temperature in powers of
+// two less `max`, e = 2^y.
+template <typename T>
+struct ThreadSums {
+  T to_power;  // log2(e) / temperature
+  T least;     // logits up to this one count for nothing
+  T max = -INFINITY;
+  T sum = 0, square = 0, weighted = 0;
+
+  AUGUR_HOST_DEVICE void RaiseMax(T top) {
+    if (!(top > least)) return;
+    top *= to_power;
+    if (!(top > max)) return;
+    const T shift = sum > 0 ? max - top : T(0);
+    const T factor = Exp2(shift);
+    weighted = factor * (weighted + shift * sum);
+    sum *= factor;
+    square *= factor * factor;
+    max = top;
+  }
+
+  // What y is less. Where only nothing has been seen yet, 0: measured from themselves, numbers of that size
+  // would be far from 0 by their rounding.
+  AUGUR_HOST_DEVICE T Reference() const { return max > -INFINITY ? max : T(0); }
+
+  // u is finite.
+  AUGUR_HOST_DEVICE void AddOne(T u, T reference) {
+    const T y = fma(u, to_power, -reference);
+    const T e = Exp2(y);
+    sum += e;
+    square += e * e;
+    weighted += e * y;
+  }
+
+  AUGUR_HOST_DEVICE void Add(const T u[kSweepGroup]) {
+    T top = u[0];
+    for (int i = 1; i < kSweepGroup; ++i) top = fmax(top, u[i]);
+    RaiseMax(top);
+    const T reference = Reference();
+    for (int i = 0; i < kSweepGroup; ++i) {
+      if (u[i] != static_cast<T>(-INFINITY)) AddOne(u[i], reference);
+    }
+  }
+
+  AUGUR_HOST_DEVICE SoftmaxSums<T> InNaturalUnits() const {
+    SoftmaxSums<T> out;
+    out.max = max * static_cast<T>(kLn2);
+    out.sum = sum;
+    out.square = square;
+    out.weighted = weighted * static_cast<T>(kLn2);
+    return out;
+  }
+};
+
 // z of a logit; see LogitRows.
 template <typename T>
 struct LogitScale {
