@@ -3,6 +3,7 @@
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_rows.h"
 #include "kernels/decode_attention.h"
+#include "kernels/exp2.h"
 
 namespace augur {
 namespace {
@@ -34,12 +35,6 @@ struct Input {
   int32_t* arrived;   // [sequences, gridDim.y]: blocks that are done
   float scale;        // log2(e) / sqrt(head_dim)
 };
-
-__device__ __forceinline__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // Keys and values are used once per step: they pass the first cache by.
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {

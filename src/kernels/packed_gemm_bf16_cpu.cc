@@ -2,18 +2,16 @@
 
 #if defined(__aarch64__) && defined(__linux__)
 
-#include <arm_neon.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
 #include <algorithm>
 
+#include "kernels/bfmmla.h"
 #include "kernels/vector_math.h"
 
 namespace augur {
 namespace {
-
-#define AUGUR_BF16_TARGET __attribute__((target("arch=armv8.2-a+bf16")))
 
 constexpr int kColumnPairs = kTileColumns / 2;
 constexpr int64_t kLine = 64;  // bytes of a cache line
@@ -24,10 +22,6 @@ struct Ahead {
   int64_t step;
 };
 
-AUGUR_BF16_TARGET inline bfloat16x8_t Load(const uint16_t* from) {
-  return vld1q_bf16(reinterpret_cast<const bfloat16_t*>(from));
-}
-
 // The first pairs of rows of a group times a tile, into sums [2 * kPairs][kTileColumns].
 template <int kPairs>
 AUGUR_BF16_TARGET void MultiplyPairs(const uint16_t* a, const uint16_t* b, int64_t k4, Ahead ahead,
@@ -36,9 +30,9 @@ AUGUR_BF16_TARGET void MultiplyPairs(const uint16_t* a, const uint16_t* b, int64
   for (int64_t k = 0; k < k4; ++k, a += kGroupRows * 4, b += kTileColumns * 4) {
     __builtin_prefetch(ahead.at + k / 2 * ahead.step, 0, 2);
     bfloat16x8_t rows[kPairs];
-    for (int i = 0; i < kPairs; ++i) rows[i] = Load(a + i * 8);
+    for (int i = 0; i < kPairs; ++i) rows[i] = LoadEight(a + i * 8);
     for (int j = 0; j < kColumnPairs; ++j) {
-      const bfloat16x8_t columns = Load(b + j * 8);
+      const bfloat16x8_t columns = LoadEight(b + j * 8);
       for (int i = 0; i < kPairs; ++i) sum[j][i] = vbfmmlaq_f32(sum[j][i], rows[i], columns);
     }
   }

@@ -2,28 +2,21 @@
 
 #if defined(__aarch64__) && defined(__linux__)
 
-#include <arm_neon.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "kernels/bfmmla.h"
 #include "kernels/rounded_lanes.h"
 
 namespace augur {
 namespace {
-
-#define AUGUR_BF16_TARGET __attribute__((target("arch=armv8.2-a+bf16")))
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kMostHeads = 3;  // worked on at once: as many as have their sums in registers
 constexpr int kBlock = 16;     // channels of values that lie together
 constexpr int kTokenPairs = kPageTokens / 2, kChannelPairs = kBlock / 2;
 constexpr int kQuads = kPageTokens / 4;
-
-AUGUR_BF16_TARGET inline bfloat16x8_t Load(const uint16_t* from) {
-  return vld1q_bf16(reinterpret_cast<const bfloat16_t*>(from));
-}
 
 inline const uint16_t* Bits(const BFloat16* from) { return reinterpret_cast<const uint16_t*>(from); }
 
@@ -64,9 +57,9 @@ AUGUR_BF16_TARGET inline void ScorePage(const uint16_t* keys, const uint16_t* ah
   for (int d = 0; d < head_dim; d += 4, keys += kStep, q += kPairs * 8) {
     if (ahead != nullptr) Fetch(ahead + d * kPageTokens);
     bfloat16x8_t heads[kPairs];
-    for (int i = 0; i < kPairs; ++i) heads[i] = Load(q + i * 8);
+    for (int i = 0; i < kPairs; ++i) heads[i] = LoadEight(q + i * 8);
     for (int j = 0; j < kTokenPairs; ++j) {
-      const bfloat16x8_t tokens = Load(keys + j * 8);
+      const bfloat16x8_t tokens = LoadEight(keys + j * 8);
       for (int i = 0; i < kPairs; ++i) sum[i][j] = vbfmmlaq_f32(sum[i][j], heads[i], tokens);
     }
   }
@@ -112,9 +105,9 @@ template <int kHeads, bool kMasked>
 AUGUR_BF16_TARGET inline void AddTokens(const uint16_t* values, const uint16_t* weights, uint16x8_t mask,
                                         float32x4_t (&sum)[kHeads][kChannelPairs]) {
   bfloat16x8_t heads[kHeads];
-  for (int h = 0; h < kHeads; ++h) heads[h] = Load(weights + h * 8);
+  for (int h = 0; h < kHeads; ++h) heads[h] = LoadEight(weights + h * 8);
   for (int j = 0; j < kChannelPairs; ++j) {
-    bfloat16x8_t channels = Load(values + j * 8);
+    bfloat16x8_t channels = LoadEight(values + j * 8);
     if (kMasked) channels = vreinterpretq_bf16_u16(vandq_u16(vreinterpretq_u16_bf16(channels), mask));
     for (int h = 0; h < kHeads; ++h) sum[h][j] = vbfmmlaq_f32(sum[h][j], heads[h], channels);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"  // AUGUR_HOST_DEVICE
+#include "kernels/exp2.h"
 
 namespace augur {
 
@@ -44,19 +45,7 @@ struct SoftmaxSums {
   }
 };
 
-inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 inline constexpr int kSweepGroup = 8;  // elements a thread takes at a time
-
-AUGUR_HOST_DEVICE float Exp2(float x) {
-#ifdef __CUDA_ARCH__
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
-#endif
-}
-AUGUR_HOST_DEVICE double Exp2(double x) { return exp2(x); }
 
 // One thread's sums on a GPU over capped logits u: of e, e^2 and e y with y = u / temperature in powers of
 // two less `max`, e = 2^y.

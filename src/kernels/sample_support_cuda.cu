@@ -4,6 +4,7 @@
 
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_rows.h"
+#include "kernels/exp2.h"
 #include "kernels/sample_keys_cuda.h"
 
 namespace augur {
@@ -14,13 +15,6 @@ constexpr int kPerLane = kSamplePart / 32;  // tokens of a part that one lane ta
 constexpr int kFinishThreads = 256;
 constexpr int kFinishWarps = kFinishThreads / 32;
 constexpr int kNeighbours = kSamplePart / kFinishThreads;  // tokens that one thread takes to draw in a part
-constexpr float kLog2E = 1.4426950408889634f;
-
-__device__ __forceinline__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // Whether the tokens that truncations leave are among the most likely that the sweep keeps.
 __host__ __device__ bool DrawsFromBest(const SampleSettings& settings) {
@@ -68,7 +62,8 @@ struct LaneShare {
       for (int i = 0; i < kPerLane; ++i) sums[0] = z[i] != z[i] ? NAN : sums[0];
     } else {
 #pragma unroll
-      for (int i = 0; i < kPerLane; ++i) sums[i % kChains] += Exp2((z[i] - most) * kLog2E);
+      for (int i = 0; i < kPerLane; ++i)
+        sums[i % kChains] += Exp2((z[i] - most) * static_cast<float>(kLog2E));
     }
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
