@@ -24,12 +24,6 @@ Floats LoadFloats(const float* from) {
 
 void StoreFloats(Floats all, float* to) { std::memcpy(to, &all, sizeof(all)); }
 
-// The sums of a block relative to its own or an earlier maximum.
-template <typename T>
-struct BlockSums {
-  T sum = 0, square = 0, weighted = 0;
-};
-
 double Largest(const double* z, int64_t n) { return *std::max_element(z, z + n); }
 
 float Largest(const float* z, int64_t n) {
@@ -44,40 +38,31 @@ float Largest(const float* z, int64_t n) {
 // e is 0 far below the maximum; the bound keeps 0 * -inf out of the weighted sum.
 constexpr float kFarBelow = -200;
 
-BlockSums<double> SumBlock(const double* z, int64_t n, double max) {
-  BlockSums<double> sums;
+// Adds a block to sums measured from sums->max, and turns it into powers.
+void SumPowers(double* z, int64_t n, SoftmaxSums<double>* sums) {
   for (int64_t i = 0; i < n; ++i) {
-    const double d = z[i] - max, e = std::exp(d);
-    sums.sum += e;
-    sums.square += e * e;
-    sums.weighted += e * (d < kFarBelow ? kFarBelow : d);
+    const double d = z[i] - sums->max, e = std::exp(d);
+    sums->sum += e;
+    sums->square += e * e;
+    sums->weighted += e * (d < kFarBelow ? kFarBelow : d);
+    z[i] = e;
   }
-  return sums;
 }
 
-BlockSums<float> SumBlock(const float* z, int64_t n, float max) {
+void SumPowers(float* z, int64_t n, SoftmaxSums<double>* sums) {
   Floats sum{}, square{}, weighted{};
+  const auto max = static_cast<float>(sums->max);
   for (int64_t i = 0; i < n; i += kFloats) {
     const Floats d = LoadFloats(z + i) - max;
     const Floats e = VectorExp(d);
     sum += e;
     square += e * e;
     weighted += e * AtLeast(d, kFarBelow);
+    StoreFloats(e, z + i);
   }
-  return {SumOf(sum), SumOf(square), SumOf(weighted)};
-}
-
-// z has room behind n for a whole vector.
-template <typename T>
-void AddBlock(T* z, int64_t n, SoftmaxSums<double>* sums) {
-  for (int64_t i = n; i % kFloats != 0; ++i) z[i] = -std::numeric_limits<T>::infinity();
-  const T top = Largest(z, n);
-  if (!(top > -std::numeric_limits<T>::infinity()) && top == top) return;  // nothing but -inf
-  if (top > sums->max) sums->Rebase(top);
-  const BlockSums<T> block = SumBlock(z, n, static_cast<T>(sums->max));
-  sums->sum += block.sum;
-  sums->square += block.square;
-  sums->weighted += block.weighted;
+  sums->sum += SumOf(sum);
+  sums->square += SumOf(square);
+  sums->weighted += SumOf(weighted);
 }
 
 // The gradient of plain logits, in place: factor * e^(logit * inverse_temperature - log_sum_exp).
@@ -92,58 +77,120 @@ void DenseGradient(float* block, int64_t n, float inverse_temperature, float log
   }
 }
 
-// Adds logits[begin, end) to the sums.
+// One row on its way through the sweep.
 template <typename T, typename E>
-void AddSegment(const E* logits, int64_t begin, int64_t end, const LogitScale<T>& scale,
-                SoftmaxSums<double>* sums) {
-  T z[kBlock];
-  for (int64_t start = begin; start < end; start += kBlock) {
-    const int64_t n = std::min(kBlock, end - start);
-    if (scale.softcap > 0) {
-      for (int64_t i = 0; i < n; ++i) z[i] = scale(static_cast<T>(Widen(logits[start + i])));
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        z[i] = static_cast<T>(Widen(logits[start + i])) * scale.inverse_temperature;
-      }
+class RowSweep {
+ public:
+  RowSweep(const LogitRows& rows, const RowStats<T>& stats, int64_t r)
+      : rows_(rows),
+        stats_(stats),
+        row_(r),
+        scale_{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)},
+        logits_(static_cast<const E*>(rows.logits) + r * rows.width),
+        support_(rows.support + r * rows.columns) {}
+
+  void Run(std::vector<int32_t>* ids) {
+    ids->assign(support_, support_ + rows_.columns);
+    std::ranges::sort(*ids);
+    SoftmaxSums<double> tail;
+    const bool measured = stats_.support_logits != nullptr && rows_.softcap == 0 && rows_.vocab > 0;
+    if (measured) {
+      tail.max = Reference();
+      SumOutside(*ids, /*rebase=*/false, &tail);
     }
-    AddBlock(z, n, sums);
+    const bool fits = measured && tail.square < std::numeric_limits<T>::max();
+    if (stats_.reference != nullptr) {
+      stats_.reference[row_] = static_cast<T>(tail.max);
+      if (!fits) *stats_.overflowed = 1;
+    } else if (!fits) {
+      tail = {};
+      SumOutside(*ids, /*rebase=*/true, &tail);
+    }
+    Finish(tail);
   }
-}
 
-template <typename T, typename E>
-void RowStatsOf(const LogitRows& rows, const RowStats<T>& out, int64_t r, std::vector<int32_t>* ids) {
-  const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
-  const E* logits = static_cast<const E*>(rows.logits) + r * rows.width;
-  const int32_t* support = rows.support + r * rows.columns;
-  ids->assign(support, support + rows.columns);
-  std::ranges::sort(*ids);
-
-  SoftmaxSums<double> tail;
-  int64_t begin = 0;
-  for (const int32_t id : *ids) {
-    if (id < 0) continue;
-    AddSegment(logits, begin, id, scale, &tail);
-    begin = id + 1;
+ private:
+  // The support's largest z; without support some z of the row.
+  T Reference() const {
+    T top = -std::numeric_limits<T>::infinity();
+    for (int c = 0; c < rows_.columns; ++c) {
+      if (support_[c] >= 0) top = std::max(top, SupportZ(c));
+    }
+    return top > -std::numeric_limits<T>::infinity() ? top : scale_(static_cast<T>(Widen(logits_[0])));
   }
-  AddSegment(logits, begin, rows.vocab, scale, &tail);
 
-  SoftmaxSums<double> all = tail;
-  T* logprobs = out.support_logprobs + r * rows.columns;
-  for (int c = 0; c < rows.columns; ++c) {
-    logprobs[c] = -std::numeric_limits<T>::infinity();
-    if (support[c] < 0) continue;
-    logprobs[c] = scale(out.support_logits ? out.support_logits[r * rows.columns + c]
-                                           : static_cast<T>(Widen(logits[support[c]])));
-    all.Add(logprobs[c]);
+  T SupportZ(int c) const {
+    return scale_(stats_.support_logits ? stats_.support_logits[row_ * rows_.columns + c]
+                                        : static_cast<T>(Widen(logits_[support_[c]])));
   }
-  const double log_sum_exp = all.max + std::log(all.sum);
-  const double tail_scale = tail.sum > 0 ? std::exp(tail.max - log_sum_exp) : 0;
-  for (int c = 0; c < rows.columns; ++c) logprobs[c] = static_cast<T>(logprobs[c] - log_sum_exp);
-  out.log_sum_exp[r] = static_cast<T>(log_sum_exp);
-  out.entropy[r] = static_cast<T>(std::log(all.sum) - all.weighted / all.sum);
-  out.tail_mass[r] = static_cast<T>(tail.sum * tail_scale);
-  out.tail_square[r] = static_cast<T>(tail.square * tail_scale * tail_scale);
-}
+
+  void SumOutside(const std::vector<int32_t>& sorted_ids, bool rebase, SoftmaxSums<double>* sums) const {
+    int64_t begin = 0;
+    for (const int32_t id : sorted_ids) {
+      if (id < 0) continue;
+      SumSegment(begin, id, rebase, sums);
+      begin = id + 1;
+    }
+    SumSegment(begin, rows_.vocab, rebase, sums);
+    if (stats_.reference == nullptr) return;
+    E* powers = Powers();
+    for (const int32_t id : sorted_ids) {
+      if (id >= 0) Store(T(0), &powers[id]);
+    }
+    for (int64_t j = rows_.vocab; j < rows_.width; ++j) Store(T(0), &powers[j]);
+  }
+
+  void SumSegment(int64_t begin, int64_t end, bool rebase, SoftmaxSums<double>* sums) const {
+    constexpr T kNothing = -std::numeric_limits<T>::infinity();
+    T z[kBlock];
+    for (int64_t start = begin; start < end; start += kBlock) {
+      const int64_t n = std::min(kBlock, end - start);
+      if (scale_.softcap > 0) {
+        for (int64_t i = 0; i < n; ++i) z[i] = scale_(static_cast<T>(Widen(logits_[start + i])));
+      } else {
+        for (int64_t i = 0; i < n; ++i) {
+          z[i] = static_cast<T>(Widen(logits_[start + i])) * scale_.inverse_temperature;
+        }
+      }
+      for (int64_t i = n; i % kFloats != 0; ++i) z[i] = kNothing;
+      if (rebase) {
+        const T top = Largest(z, n);
+        if (!(top > kNothing) && top == top) continue;
+        if (top > sums->max) sums->Rebase(top);
+      }
+      SumPowers(z, n, sums);
+      if (stats_.reference == nullptr) continue;
+      E* powers = Powers() + start;
+      for (int64_t i = 0; i < n; ++i) Store(z[i], &powers[i]);
+    }
+  }
+
+  // The row of logits, to be overwritten.
+  E* Powers() const { return const_cast<E*>(logits_); }
+
+  void Finish(const SoftmaxSums<double>& tail) const {
+    SoftmaxSums<double> all = tail;
+    T* logprobs = stats_.support_logprobs + row_ * rows_.columns;
+    for (int c = 0; c < rows_.columns; ++c) {
+      logprobs[c] = support_[c] >= 0 ? SupportZ(c) : -std::numeric_limits<T>::infinity();
+      if (support_[c] >= 0) all.Add(logprobs[c]);
+    }
+    const double log_sum_exp = all.max + std::log(all.sum);
+    const double tail_scale = tail.sum > 0 ? std::exp(tail.max - log_sum_exp) : 0;
+    for (int c = 0; c < rows_.columns; ++c) logprobs[c] = static_cast<T>(logprobs[c] - log_sum_exp);
+    stats_.log_sum_exp[row_] = static_cast<T>(log_sum_exp);
+    stats_.entropy[row_] = static_cast<T>(std::log(all.sum) - all.weighted / all.sum);
+    stats_.tail_mass[row_] = static_cast<T>(tail.sum * tail_scale);
+    stats_.tail_square[row_] = static_cast<T>(tail.square * tail_scale * tail_scale);
+  }
+
+  const LogitRows& rows_;
+  const RowStats<T>& stats_;
+  const int64_t row_;
+  const LogitScale<T> scale_;
+  const E* logits_;
+  const int32_t* support_;
+};
 
 template <typename T>
 bool IsZeroRow(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
@@ -210,7 +257,7 @@ void RowStatsCpu(const LogitRows& rows, const RowStats<T>& stats) {
     {
       std::vector<int32_t> ids;
 #pragma omp for schedule(static)
-      for (int64_t r = 0; r < rows.rows; ++r) RowStatsOf<T, E>(rows, stats, r, &ids);
+      for (int64_t r = 0; r < rows.rows; ++r) RowSweep<T, E>(rows, stats, r).Run(&ids);
     }
   });
 }

@@ -8,7 +8,7 @@
 namespace augur {
 namespace {
 
-constexpr int kThreads = 256, kBlocksPerSm = 4;
+constexpr int kThreads = 512, kBlocksPerSm = 2;
 constexpr int kGroup = kSweepGroup;  // one byte of the support bitmap
 
 constexpr int64_t kStride = kThreads * kGroup;
@@ -150,36 +150,83 @@ __device__ void SweepAround(const LogitRows& rows, const E* logits, const int32_
   }
 }
 
-// Overwrites the support with a logit that counts for nothing, then sweeps without asking. Several groups are
-// loaded before the first is used: the sweep is bound by memory.
+// The support's largest logit, which every warp finds for itself; without support some logit of the row.
 template <typename T, typename E>
-__device__ void SweepOverwritten(const LogitRows& rows, E* logits, const int32_t* support,
-                                 ThreadSums<T>* mine) {
+__device__ T LargestOfSupport(const LogitRows& rows, const E* logits, const int32_t* support,
+                              const T* support_logits) {
+  T top = -INFINITY;
+  for (int c = threadIdx.x % 32; c < rows.columns; c += 32) {
+    if (support[c] >= 0) top = fmax(top, support_logits[c]);
+  }
+  for (int offset = 16; offset > 0; offset /= 2) top = fmax(top, __shfl_xor_sync(0xffffffffu, top, offset));
+  if (top > static_cast<T>(-INFINITY) || rows.vocab == 0) return top;
+  return static_cast<T>(logits[0]);
+}
+
+// Overwrites the support with a logit that counts for nothing, so that sweeps need not ask.
+template <typename T, typename E>
+__device__ void OverwriteSupport(const LogitRows& rows, E* logits, const int32_t* support) {
   for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
     if (support[c] >= 0) logits[support[c]] = static_cast<E>(static_cast<T>(kNothing<E>));
   }
   __syncthreads();
+}
+
+// Sums up what is measured from mine->max. Several groups are loaded before the first is used: the sweep is
+// bound by memory.
+template <bool kReplace, typename T, typename E>
+__device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<T>* mine) {
   const bool aligned = IsAligned(logits);
+  const T reference = mine->max;
   int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup;
   for (; aligned && j + (kBatch - 1) * kStride + kGroup <= rows.vocab; j += kBatch * kStride) {
     alignas(16) E raw[kBatch][kGroup];
     LoadBatch(logits + j, raw);
-    T top = static_cast<T>(kNothing<E>);
-    for (int b = 0; b < kBatch; ++b) top = fmax(top, static_cast<T>(RaiseAndFindLargest(raw[b])));
-    mine->RaiseMax(top);
-    const T reference = mine->Reference();
+#pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      for (int i = 0; i < kGroup; ++i) mine->AddOne(static_cast<T>(raw[b][i]), reference);
+      RaiseAndFindLargest(raw[b]);
+      T powers[kGroup];
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) powers[i] = mine->AddOne(static_cast<T>(raw[b][i]), reference);
+      if constexpr (kReplace) StoreGroup(logits, j + b * kStride, rows.width, true, powers);
     }
   }
-  for (; j < rows.vocab; j += kStride) {
+  for (; j < rows.width; j += kStride) {
     T group[kGroup];
     LoadGroup(logits, j, rows.vocab, aligned, group);
+    for (int i = 0; i < kGroup; ++i) {
+      group[i] = group[i] != static_cast<T>(-INFINITY) ? mine->AddOne(group[i], reference) : T(0);
+    }
+    if constexpr (kReplace) StoreGroup(logits, j, rows.width, aligned, group);
+  }
+}
+
+// Sums up from the largest logit each thread has seen.
+template <typename T, typename E>
+__device__ void SweepFromLargest(const LogitRows& rows, const E* logits, ThreadSums<T>* mine) {
+  const bool aligned = IsAligned(logits);
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += kStride) {
+    T group[kGroup];
+    LoadGroup(logits, j, rows.vocab, aligned, group);
+    for (int i = 0; i < kGroup; ++i) {
+      if (group[i] < static_cast<T>(kNothing<E>)) group[i] = static_cast<T>(kNothing<E>);
+    }
     mine->Add(group);
   }
 }
 
-template <typename T, typename E, bool kOverwrite>
+// How a sweep keeps the support out, and what it leaves of the logits.
+enum class Sweep {
+  kAround,   // the support is looked up; logits stay
+  kWithout,  // the support is overwritten, other logits stay
+  kReplace,  // powers take the logits' place
+};
+
+// Far enough below overflow that the threads' sums can be added.
+template <typename T>
+constexpr T kMostSquares = 1e35;
+
+template <typename T, typename E, Sweep kSweep>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) StatsKernel(LogitRows rows, RowStats<T> out) {
   extern __shared__ uint32_t bitmap[];  // one bit per token of the vocabulary: is it in the support?
   __shared__ SoftmaxSums<T> warp_sums[kThreads / 32];
@@ -188,12 +235,24 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) StatsKernel(LogitRows 
   const int32_t* support = rows.support + r * rows.columns;
   const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
 
-  ThreadSums<T> mine{static_cast<T>(kLog2E / rows.temperature),
-                     kOverwrite ? static_cast<T>(kNothing<E>) / 2 : static_cast<T>(-INFINITY)};
-  if constexpr (kOverwrite) {
-    SweepOverwritten(rows, const_cast<E*>(logits), support, &mine);
-  } else {
+  const ThreadSums<T> nothing{static_cast<T>(kLog2E / rows.temperature),
+                              kSweep == Sweep::kAround ? static_cast<T>(-INFINITY) : static_cast<T>(kNothing<E>) / 2};
+  ThreadSums<T> mine = nothing;
+  if constexpr (kSweep == Sweep::kAround) {
     SweepAround(rows, logits, support, bitmap, &mine);
+  } else {
+    E* row = const_cast<E*>(logits);
+    mine.max = LargestOfSupport(rows, logits, support, out.support_logits + r * rows.columns) * mine.to_power;
+    OverwriteSupport<T>(rows, row, support);
+    SweepFromReference<kSweep == Sweep::kReplace>(rows, row, &mine);
+    if (__syncthreads_or(!(mine.square < kMostSquares<T>))) {
+      if constexpr (kSweep == Sweep::kReplace) {
+        if (threadIdx.x == 0) *out.overflowed = 1;
+      } else {
+        mine = nothing;
+        SweepFromLargest(rows, logits, &mine);
+      }
+    }
   }
   const SoftmaxSums<T> sums = MergeWarp(mine.InNaturalUnits());
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sums;
@@ -218,6 +277,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) StatsKernel(LogitRows 
   }
   if (lane != 0) return;
   const T tail_scale = tail.sum > 0 ? exp(tail.max - log_sum_exp) : T(0);
+  if constexpr (kSweep == Sweep::kReplace) out.reference[r] = tail.max;
   out.log_sum_exp[r] = log_sum_exp;
   out.entropy[r] = log(all.sum) - all.weighted / all.sum;
   out.tail_mass[r] = tail.sum * tail_scale;
@@ -310,12 +370,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 template <typename T, typename E>
 void LaunchStats(const LogitRows& rows, const RowStats<T>& stats, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(rows.rows);
+  if (stats.reference != nullptr) {
+    StatsKernel<T, E, Sweep::kReplace><<<blocks, kThreads, 0, stream>>>(rows, stats);
+    return;
+  }
   if (stats.support_logits != nullptr && rows.softcap == 0) {
-    StatsKernel<T, E, true><<<blocks, kThreads, 0, stream>>>(rows, stats);
+    StatsKernel<T, E, Sweep::kWithout><<<blocks, kThreads, 0, stream>>>(rows, stats);
     return;
   }
   const size_t bytes = (rows.vocab + 31) / 32 * 4;
-  const auto kernel = StatsKernel<T, E, false>;
+  const auto kernel = StatsKernel<T, E, Sweep::kAround>;
   CheckCuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       "row statistics on the GPU");

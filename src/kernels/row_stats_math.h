@@ -48,7 +48,7 @@ struct SoftmaxSums {
 inline constexpr int kSweepGroup = 8;  // elements a thread takes at a time
 
 // One thread's sums on a GPU over capped logits u: of e, e^2 and e y with y = u / temperature in powers of
-// two less `max`, e = 2^y.
+// two less `max`, e = 2^y. `max` is the largest seen, or set beforehand to what all are measured from.
 template <typename T>
 struct ThreadSums {
   T to_power;  // log2(e) / temperature
@@ -72,13 +72,14 @@ struct ThreadSums {
   // would be far from 0 by their rounding.
   AUGUR_HOST_DEVICE T Reference() const { return max > -INFINITY ? max : T(0); }
 
-  // u is finite.
-  AUGUR_HOST_DEVICE void AddOne(T u, T reference) {
+  // u is finite. Returns e.
+  AUGUR_HOST_DEVICE T AddOne(T u, T reference) {
     const T y = fma(u, to_power, -reference);
     const T e = Exp2(y);
     sum += e;
     square += e * e;
     weighted += e * y;
+    return e;
   }
 
   AUGUR_HOST_DEVICE void Add(const T u[kSweepGroup]) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -27,9 +28,15 @@ HeadGradients::HeadGradients(const Head& head, const at::Tensor& weight, const H
   }
 }
 
-void HeadGradients::AddWeight(const at::Tensor& logit_gradient, const at::Tensor& hidden) {
+void HeadGradients::AddWeight(const GradientRows& rows) {
   at::Tensor sum = weight_sum_.narrow(0, 0, weight_.size(0));
-  const at::Tensor transposed = logit_gradient.t();
+  const at::Tensor transposed = rows.values.t();
+  at::Tensor hidden = rows.hidden;
+  if (rows.factor.defined()) {
+    // A row's factor may stand on either side of the product, and this one is narrow.
+    hidden = at::empty_like(rows.hidden);
+    at::mul_out(hidden, rows.hidden, rows.factor.unsqueeze(1));
+  }
   if (weight_part_.defined()) {
     at::mm_out(weight_part_, transposed, hidden);
     started_ ? sum.add_(weight_part_) : sum.copy_(weight_part_);
@@ -42,22 +49,25 @@ void HeadGradients::AddWeight(const at::Tensor& logit_gradient, const at::Tensor
   started_ = true;
 }
 
-void HeadGradients::Add(const at::Tensor& logit_gradient, int64_t begin, int64_t rows,
-                        const at::Tensor& source) {
-  const at::Tensor hidden = head_.hidden.narrow(0, begin, rows);
-  if (weight_sum_.defined()) {
-    AddWeight(logit_gradient, source.defined() ? hidden.index_select(0, source) : hidden);
-  }
-  if (bias_sum_.defined()) {
-    bias_sum_.narrow(0, 0, weight_.size(0)).add_(logit_gradient.sum(0, false, bias_sum_.scalar_type()));
-  }
-  if (!hidden_sum_.defined()) return;
-  at::Tensor target = hidden_sum_.narrow(0, begin, rows);
-  if (source.defined()) {
-    target.index_copy_(0, source.to(at::kLong), at::mm(logit_gradient, weight_));
-  } else {
-    at::mm_out(target, logit_gradient, weight_);
-  }
+void HeadGradients::AddBias(const GradientRows& rows) {
+  const at::Tensor sum = rows.factor.defined()
+                             ? rows.values.t().mv(rows.factor.to(rows.values.scalar_type()))
+                             : rows.values.sum(0, false, bias_sum_.scalar_type());
+  bias_sum_.narrow(0, 0, weight_.size(0)).add_(sum);
+}
+
+void HeadGradients::SetHidden(const GradientRows& rows) {
+  at::Tensor product = rows.tokens.defined() ? at::empty_like(rows.hidden)
+                                             : hidden_sum_.narrow(0, rows.begin, rows.values.size(0));
+  at::mm_out(product, rows.values, weight_);
+  if (rows.factor.defined()) product.mul_(rows.factor.unsqueeze(1));
+  if (rows.tokens.defined()) hidden_sum_.index_copy_(0, rows.tokens, product);
+}
+
+void HeadGradients::Add(const GradientRows& rows) {
+  if (weight_sum_.defined()) AddWeight(rows);
+  if (bias_sum_.defined()) AddBias(rows);
+  if (hidden_sum_.defined()) SetHidden(rows);
 }
 
 void HeadGradients::Finish(HeadPassResult* out) {

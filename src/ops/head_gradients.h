@@ -7,6 +7,15 @@
 
 namespace augur {
 
+// The logits' gradient of n tokens.
+struct GradientRows {
+  at::Tensor values;  // [n, V]
+  at::Tensor factor;  // [n] float, what each row is to be multiplied by; undefined for 1
+  at::Tensor hidden;  // [n, d]
+  at::Tensor tokens;  // [n] int64, which tokens of the batch these are; undefined for all from `begin` on
+  int64_t begin = 0;
+};
+
 class HeadGradients {
  public:
   // `weight` holds the rows that logits are made of; gradients of padding rows behind them are zero.
@@ -14,15 +23,15 @@ class HeadGradients {
   HeadGradients(const Head& head, const at::Tensor& weight, const HeadWants& wants, bool accumulate_float32,
                 int64_t chunks);
 
-  // logit_gradient [n, V] belongs to n of the `rows` tokens from `begin` on: to all of them, or, with
-  // `source` [n], to tokens begin + source.
-  void Add(const at::Tensor& logit_gradient, int64_t begin, int64_t rows, const at::Tensor& source);
+  void Add(const GradientRows& rows);
 
   // Rounds to the arguments' types. Ends the use of this object.
   void Finish(HeadPassResult* out);
 
  private:
-  void AddWeight(const at::Tensor& logit_gradient, const at::Tensor& hidden);
+  void AddWeight(const GradientRows& rows);
+  void AddBias(const GradientRows& rows);
+  void SetHidden(const GradientRows& rows);
 
   Head head_;
   at::Tensor weight_;

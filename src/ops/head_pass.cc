@@ -1,11 +1,15 @@
 #include "ops/head_pass.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/argsort.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "kernels/live_rows.h"
@@ -87,6 +91,16 @@ int64_t CheckArguments(const Head& head, const RecordedTokens& recorded, const H
   return vocab_size;
 }
 
+// Tokens without a gradient whatever the policy decides: of no weight, without record, or, where nothing else
+// is asked of them, without advantage.
+at::Tensor InertTokens(const TokenPass& pass, const LossOptions& options) {
+  at::Tensor inert = pass.weights.eq(0).logical_or_(pass.behaviour.select(1, 0).eq(-INFINITY));
+  if (options.entropy_bonus == 0 && options.reference_kl == ReferenceKl::kNone) {
+    inert.logical_or_(pass.advantages.eq(0));
+  }
+  return inert;
+}
+
 // The chunk loop. Its members are what one chunk after the other uses.
 class HeadPass {
  public:
@@ -98,53 +112,105 @@ class HeadPass {
     weight_ = head.weight.narrow(0, 0, held);
     if (head.bias.defined()) bias_ = head.bias.narrow(0, 0, held);
     pass_ = StartTokenPass(recorded, ComputeType(head.hidden));
+    active_ = wants.any() ? PutInertTokensLast() : 0;
     local_support_ = Parallel() ? LocalSupport(pass_.support, shard_) : pass_.support;
-    chunk_rows_ = ChunkRows(pass_.tokens(), held, head.hidden, options.chunk);
+    chunk_rows_ = std::max(ChunkRows(active_, held, head.hidden, options.chunk),
+                           ChunkRows(pass_.tokens() - active_, held, head.hidden, options.chunk));
     if (options.grad_scale != 1) scale_ = at::full({}, options.grad_scale, pass_.policy.options());
   }
 
+  // The most tokens of a chunk.
   int64_t chunk_rows() const { return chunk_rows_; }
 
   HeadPassResult Run() {
     HeadPassResult result;
-    const int64_t tokens = pass_.tokens(), chunks = (tokens + chunk_rows_ - 1) / chunk_rows_;
-    HeadGradients gradients(head_, weight_, wants_, options_.accumulate_float32, chunks);
+    const int64_t tokens = pass_.tokens();
+    const int64_t rows = ChunkRows(active_, shard_.count, head_.hidden, options_.chunk);
+    HeadGradients gradients(head_, weight_, wants_, options_.accumulate_float32, (active_ + rows - 1) / rows);
     // Rows start at 16 bytes whatever the vocabulary.
     buffer_ = at::empty({std::min(chunk_rows_, tokens), RoundUp(shard_.count, kAlignedElements)},
                         head_.hidden.options());
-    for (int64_t begin = 0; begin < tokens; begin += chunk_rows_) {
-      const int64_t rows = std::min(chunk_rows_, tokens - begin);
-      const TokenPass chunk = pass_.Slice(begin, rows);
-      const LogitView view = ComputeLogits(begin, rows, chunk);
-      DecideTokens(rule_, options_.loss, vocab_size_, chunk);
-      if (wants_.any()) AddGradients(view, begin, chunk, &gradients);
-    }
+    ForEachChunk(0, active_, [&](const Chunk& chunk) {
+      if (!(UsesPowers() && AddGradientsFromPowers(chunk, &gradients))) AddGradients(chunk, &gradients);
+    });
+    ForEachChunk(active_, tokens, [&](const Chunk& chunk) { Decide(chunk); });
     buffer_ = at::Tensor();  // before the float32 sum is rounded into a tensor of its own
     gradients.Finish(&result);
     if (Parallel() && wants_.hidden) {
       result.hidden_gradient = AllReduce(result.hidden_gradient, "sum", shard_.group);
     }
     result.loss = FinishTokenPass(rule_, options_.loss, vocab_size_, pass_);
+    if (order_.defined()) PutInOrder(&result.loss);
     return result;
   }
 
  private:
+  struct Chunk {
+    int64_t begin;
+    TokenPass pass;
+    at::Tensor hidden;  // [rows, d]
+    at::Tensor tokens;  // [rows] int64, which of the batch these are; undefined for all from `begin` on
+  };
+
   bool Parallel() const { return !shard_.group.empty(); }
 
-  // The chunk's logits and their statistics.
-  LogitView ComputeLogits(int64_t begin, int64_t rows, const TokenPass& chunk) {
-    const at::Tensor hidden = head_.hidden.narrow(0, begin, rows);
+  // Whether the gradient can be had in one sweep; see PowersGradient.
+  bool UsesPowers() const {
+    return !Parallel() && options_.loss.softcap == 0 && options_.loss.entropy_bonus == 0 &&
+           head_.hidden.scalar_type() != at::kHalf;
+  }
+
+  // So that chunks are of one kind, with gradients or without. Returns how many tokens are not inert.
+  int64_t PutInertTokensLast() {
+    const at::Tensor inert = InertTokens(pass_, options_.loss);
+    const int64_t count = inert.sum().item<int64_t>(), tokens = pass_.tokens();
+    if (count == 0 || count == tokens) return tokens - count;
+    order_ = at::argsort(inert.to(at::kByte), /*stable=*/true, 0, false);
+    for (at::Tensor* x :
+         {&pass_.support, &pass_.behaviour, &pass_.advantages, &pass_.weights, &pass_.reference}) {
+      if (x->defined()) *x = x->index_select(0, order_);
+    }
+    return tokens - count;
+  }
+
+  void PutInOrder(PolicyLoss* loss) const {
+    for (at::Tensor* x : {&loss->logprobs, &loss->entropy, &loss->ratio, &loss->divergence, &loss->direction,
+                          &loss->flags, &loss->keep}) {
+      *x = at::empty_like(*x).index_copy_(0, order_, *x);
+    }
+  }
+
+  template <typename F>
+  void ForEachChunk(int64_t begin, int64_t end, F f) const {
+    const int64_t most = ChunkRows(end - begin, shard_.count, head_.hidden, options_.chunk);
+    for (; begin < end; begin += most) {
+      const int64_t rows = std::min(most, end - begin);
+      Chunk chunk{begin, pass_.Slice(begin, rows), {}, {}};
+      if (order_.defined()) {
+        chunk.tokens = order_.narrow(0, begin, rows);
+        chunk.hidden = head_.hidden.index_select(0, chunk.tokens);
+      } else {
+        chunk.hidden = head_.hidden.narrow(0, begin, rows);
+      }
+      f(chunk);
+    }
+  }
+
+  // The chunk's logits, statistics and decisions. With `powers` the logits become powers.
+  LogitView Decide(const Chunk& chunk, const PowersOf& powers = {}) {
+    const int64_t rows = chunk.pass.tokens();
     at::Tensor logits = buffer_.narrow(0, 0, rows).narrow(1, 0, shard_.count);
     if (bias_.defined()) {
-      at::addmm_out(logits, bias_, hidden, weight_.t());
+      at::addmm_out(logits, bias_, chunk.hidden, weight_.t());
     } else {
-      at::mm_out(logits, hidden, weight_.t());
+      at::mm_out(logits, chunk.hidden, weight_.t());
     }
-    const LogitView view{logits, local_support_.narrow(0, begin, rows), shard_.count,
+    const LogitView view{logits, local_support_.narrow(0, chunk.begin, rows), shard_.count,
                          options_.loss.temperature, options_.loss.softcap};
-    const at::Tensor support_logits = SupportLogits(hidden, view.support);
-    ComputeRowStats(view, support_logits, chunk);
-    if (Parallel()) CombineRowStats(shard_, options_.loss, support_logits, chunk);
+    const at::Tensor support_logits = SupportLogits(chunk.hidden, view.support);
+    ComputeRowStats(view, support_logits, chunk.pass, powers);
+    if (Parallel()) CombineRowStats(shard_, options_.loss, support_logits, chunk.pass);
+    DecideTokens(rule_, options_.loss, vocab_size_, chunk.pass);
     return view;
   }
 
@@ -178,16 +244,44 @@ class HeadPass {
     return source.narrow(0, 0, count.item<int32_t>());
   }
 
-  void AddGradients(const LogitView& view, int64_t begin, const TokenPass& chunk, HeadGradients* gradients) {
-    const at::Tensor live = LiveRows(chunk);
-    if (live.size(0) == 0 || shard_.count == 0) return;
+  // Where the gradients of the chunk's live rows go: over their logits.
+  GradientTarget TargetOf(const LogitView& view, const Chunk& chunk) const {
+    const at::Tensor live = LiveRows(chunk.pass);
     GradientTarget target;
     target.gradient = view.logits.narrow(0, 0, live.size(0));
     target.scale = scale_;
-    if (live.size(0) < chunk.tokens()) target.source = live;
+    if (live.size(0) < chunk.pass.tokens()) target.source = live;
     target.precise_support = true;
-    ComputeRowGradient(view, chunk, target);
-    gradients->Add(target.gradient, begin, chunk.tokens(), target.source);
+    return target;
+  }
+
+  void AddGradients(const Chunk& chunk, HeadGradients* gradients) {
+    const LogitView view = Decide(chunk);
+    const GradientTarget target = TargetOf(view, chunk);
+    if (target.gradient.numel() == 0) return;
+    ComputeRowGradient(view, chunk.pass, target);
+    gradients->Add(RowsOf(chunk, target, at::Tensor()));
+  }
+
+  // False where some row does not fit into powers, and nothing has been added.
+  bool AddGradientsFromPowers(const Chunk& chunk, HeadGradients* gradients) {
+    const auto ints = chunk.pass.support.options();
+    const PowersOf powers{at::empty_like(chunk.pass.dense), at::zeros({1}, ints)};
+    const LogitView view = Decide(chunk, powers);
+    const GradientTarget target = TargetOf(view, chunk);
+    if (powers.overflowed.item<int32_t>() != 0) return false;
+    if (target.gradient.numel() == 0) return true;
+    gradients->Add(RowsOf(chunk, target, ComputePowersGradient(view, chunk.pass, powers, target)));
+    return true;
+  }
+
+  GradientRows RowsOf(const Chunk& chunk, const GradientTarget& target, const at::Tensor& factor) const {
+    GradientRows rows{target.gradient, factor, chunk.hidden, chunk.tokens, chunk.begin};
+    if (!target.source.defined()) return rows;
+    rows.hidden = chunk.hidden.index_select(0, target.source);
+    rows.tokens = chunk.tokens.defined() ? chunk.tokens.index_select(0, target.source)
+                                         : target.source.to(at::kLong).add_(chunk.begin);
+    return rows;
   }
 
   const MaskRule& rule_;
@@ -197,7 +291,9 @@ class HeadPass {
   const int64_t vocab_size_;
   VocabShard shard_;
   at::Tensor weight_, bias_;  // without padding
-  TokenPass pass_;
+  TokenPass pass_;            // in the order of `order_`
+  at::Tensor order_;          // [T] int64, tokens with gradients first; undefined where all keep their places
+  int64_t active_ = 0;        // how many tokens may have a gradient
   at::Tensor local_support_;  // [T, M] int32
   int64_t chunk_rows_ = 0;
   at::Tensor scale_;   // scalar or undefined

@@ -61,6 +61,7 @@ std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
   }
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < contestants.size(); ++i) {
+      if (!device.is_cpu()) contestants[i]();
       seconds[i].push_back(SecondsOf(device, contestants[i]));
     }
   }

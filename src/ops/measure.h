@@ -15,7 +15,8 @@ struct Measured {
   int64_t peak_bytes = 0;  // most tensor memory in use at once, beyond what was in use before
 };
 
-// Calls each contestant once to warm up and measure its memory, then `rounds` times in turns.
+// Calls each contestant once to warm up and measure its memory, then `rounds` times in turns. On a GPU, which
+// at its power limit is slowed by what ran just before, each timed call follows an untimed one of its own.
 std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
                                      const std::vector<std::function<void()>>& contestants);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/decide.h"
+#include "kernels/powers_gradient.h"
 #include "kernels/row_stats.h"
 #include "ops/launch.h"
 
@@ -165,11 +166,13 @@ TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type) {
   return pass;
 }
 
-void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, const TokenPass& pass) {
+void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, const TokenPass& pass,
+                     const PowersOf& powers) {
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
     Run(view.logits, RowStatsCpu<T>, RowStatsCuda<T>, RowsOf(view, pass.tokens()),
         RowStats<T>{ConstData<T>(support_logits), Data<T>(pass.log_sum_exp), Data<T>(pass.entropy),
-                    Data<T>(pass.tail_mass), Data<T>(pass.tail_square), Data<T>(pass.policy)});
+                    Data<T>(pass.tail_mass), Data<T>(pass.tail_square), Data<T>(pass.policy),
+                    Data<T>(powers.reference), Data<int32_t>(powers.overflowed)});
   });
 }
 
@@ -194,6 +197,19 @@ void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const Grad
                        ConstData<T>(target.scale), ConstData<int32_t>(target.source),
                        target.gradient.mutable_data_ptr()});
   });
+}
+
+at::Tensor ComputePowersGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
+                                 const GradientTarget& target) {
+  const int64_t rows = target.gradient.size(0);
+  const at::Tensor factor = at::empty({rows}, pass.dense.options());
+  WithComputeType(pass.dense.scalar_type(), [&]<typename T>(T) {
+    Run(view.logits, PowersGradientCpu<T>, PowersGradientCuda<T>, RowsOf(view, rows),
+        PowersGradient<T>{ConstData<T>(pass.log_sum_exp), ConstData<T>(powers.reference),
+                          ConstData<T>(pass.dense), ConstData<T>(pass.sparse), ConstData<T>(pass.policy),
+                          ConstData<T>(target.scale), ConstData<int32_t>(target.source), Data<T>(factor)});
+  });
+  return factor;
 }
 
 PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,

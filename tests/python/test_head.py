@@ -198,6 +198,46 @@ def test_a_support_of_neighbours_takes_nothing_from_the_others(dtype, rtol, devi
     assert_same(head(rule, hidden, weight, bias, recorded, device), truth, rule, rtol)
 
 
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("height", [20.0, 50.0, 80.0])
+def test_a_token_far_above_the_recorded_support_is_counted(height, dtype, rtol, device):
+    """The policy has left the support: all powers measured from it overflow, and the rows are swept otherwise."""
+    hidden, weight, bias, recorded = make_head_batch(tokens=20, vocab=90, seed=21, dtype=dtype)
+    unused = next(i for i in range(90) if not (recorded[0] == i).any())
+    bias[unused] += height
+    rule = MaskRule.preset("none")
+    recorded = (*recorded[:2], recorded[2] * torch.exp(torch.tensor(height)))  # ratios are e^-height
+    truth = full(rule, hidden, weight, bias, recorded)
+    assert_same(head(rule, hidden, weight, bias, recorded, device, chunk=8), truth, rule, rtol)
+
+
+@pytest.mark.parametrize("chunk", [None, 5])
+def test_rows_known_to_have_no_gradient_leave_the_others_their_bits(chunk, device):
+    """Tokens without advantage, weight or record: decided in their places, and no part of any product."""
+    hidden, weight, bias, (ids, logprobs, advantages) = make_head_batch(tokens=30, seed=22, dtype=torch.float32)
+    weights = torch.ones(30)
+    advantages[::4], weights[1::9], ids[7], logprobs[7] = 0, 0, -1, -torch.inf
+    rule = MaskRule(delta=0.3)
+    ours = head(rule, hidden, weight, bias, (ids, logprobs, advantages), device, weights=weights.to(device), chunk=chunk)
+    truth = full(rule, hidden, weight, bias, (ids, logprobs, advantages), weights=weights.double())
+    assert_same(ours, truth, rule, 1e-4)
+    inert = (advantages == 0) | (weights == 0) | (ids[:, 0] < 0)
+    assert torch.all(ours[1][0][inert.to(device)] == 0)
+    live = ~inert
+    alone = head(
+        rule,
+        hidden[live],
+        weight,
+        bias,
+        (ids[live], logprobs[live], advantages[live]),
+        device,
+        weights=weights[live].to(device),
+        chunk=chunk,
+    )
+    assert torch.equal(ours[1][0][live.to(device)], alone[1][0])
+    assert all(torch.equal(a, b) for a, b in zip(ours[1][1:], alone[1][1:], strict=True))
+
+
 def test_padding_rows_of_the_head_count_for_nothing(device):
     hidden, weight, bias, recorded = make_head_batch(seed=11)
     wide = torch.cat([weight, torch.full((4, 16), torch.nan, dtype=torch.float64)])
