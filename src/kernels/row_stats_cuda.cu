@@ -8,11 +8,12 @@
 namespace augur {
 namespace {
 
-constexpr int kThreads = 512, kBlocksPerSm = 2;
+constexpr int kThreads = 256, kBlocksPerSm = 4;
 constexpr int kGroup = kSweepGroup;  // one byte of the support bitmap
 
 constexpr int64_t kStride = kThreads * kGroup;
-constexpr int kBatch = 4;  // groups in flight per thread
+constexpr int kBatch = 4;  // groups in flight per thread where a sweep writes
+constexpr int kReadBatch = 2, kReadBlocksPerSm = 8;  // where it only reads
 
 // A logit whose probability is 0, finite so that it may be multiplied by it. Below half of it none has any.
 template <typename E>
@@ -43,11 +44,11 @@ __device__ void LoadGroup(const E* row, int64_t index, int64_t vocab, bool align
   }
 }
 
-// kBatch groups, one stride apart; 16-byte loads, so the row must be aligned.
-template <typename E>
-__device__ void LoadBatch(const E* first, E raw[kBatch][kGroup]) {
+// Groups one stride apart; 16-byte loads, so the row must be aligned.
+template <int kCount, typename E>
+__device__ void LoadBatch(const E* first, E (&raw)[kCount][kGroup]) {
   constexpr int kVectors = kGroup * sizeof(E) / 16;
-  for (int b = 0; b < kBatch; ++b) {
+  for (int b = 0; b < kCount; ++b) {
     for (int v = 0; v < kVectors; ++v) {
       reinterpret_cast<uint4*>(raw[b])[v] = reinterpret_cast<const uint4*>(first + b * kStride)[v];
     }
@@ -156,7 +157,8 @@ __device__ T LargestOfSupport(const LogitRows& rows, const E* logits, const int3
                               const T* support_logits) {
   T top = -INFINITY;
   for (int c = threadIdx.x % 32; c < rows.columns; c += 32) {
-    if (support[c] >= 0) top = fmax(top, support_logits[c]);
+    const T logit = support_logits[c];  // loaded while the id is
+    if (support[c] >= 0) top = fmax(top, logit);
   }
   for (int offset = 16; offset > 0; offset /= 2) top = fmax(top, __shfl_xor_sync(0xffffffffu, top, offset));
   if (top > static_cast<T>(-INFINITY) || rows.vocab == 0) return top;
@@ -176,14 +178,15 @@ __device__ void OverwriteSupport(const LogitRows& rows, E* logits, const int32_t
 // bound by memory.
 template <bool kReplace, typename T, typename E>
 __device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<T>* mine) {
+  constexpr int kCount = kReplace ? kBatch : kReadBatch;
   const bool aligned = IsAligned(logits);
   const T reference = mine->max;
   int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup;
-  for (; aligned && j + (kBatch - 1) * kStride + kGroup <= rows.vocab; j += kBatch * kStride) {
-    alignas(16) E raw[kBatch][kGroup];
+  for (; aligned && j + (kCount - 1) * kStride + kGroup <= rows.vocab; j += kCount * kStride) {
+    alignas(16) E raw[kCount][kGroup];
     LoadBatch(logits + j, raw);
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
+    for (int b = 0; b < kCount; ++b) {
       RaiseAndFindLargest(raw[b]);
       T powers[kGroup];
 #pragma unroll
@@ -227,7 +230,8 @@ template <typename T>
 constexpr T kMostSquares = 1e35;
 
 template <typename T, typename E, Sweep kSweep>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm) StatsKernel(LogitRows rows, RowStats<T> out) {
+__global__ void __launch_bounds__(kThreads, kSweep == Sweep::kWithout ? kReadBlocksPerSm : kBlocksPerSm)
+    StatsKernel(LogitRows rows, RowStats<T> out) {
   extern __shared__ uint32_t bitmap[];  // one bit per token of the vocabulary: is it in the support?
   __shared__ SoftmaxSums<T> warp_sums[kThreads / 32];
   const int64_t r = blockIdx.x;

@@ -5,7 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "kernels/support_logits.h"
 #include "ops/collectives.h"
 #include "ops/head_gradients.h"
+#include "ops/large_product.h"
 #include "ops/launch.h"
 #include "ops/token_pass.h"
 #include "ops/vocab_parallel.h"
@@ -203,7 +203,7 @@ class HeadPass {
     if (bias_.defined()) {
       at::addmm_out(logits, bias_, chunk.hidden, weight_.t());
     } else {
-      at::mm_out(logits, chunk.hidden, weight_.t());
+      LargeProduct(logits, chunk.hidden, weight_.t(), /*add=*/false);
     }
     const LogitView view{logits, local_support_.narrow(0, chunk.begin, rows), shard_.count,
                          options_.loss.temperature, options_.loss.softcap};
