@@ -1,13 +1,12 @@
 #include "ops/head_gradients.h"
 
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
-#include "ops/large_product.h"
 
 namespace augur {
 
@@ -31,6 +30,7 @@ HeadGradients::HeadGradients(const Head& head, const at::Tensor& weight, const H
 
 void HeadGradients::AddWeight(const GradientRows& rows) {
   at::Tensor sum = weight_sum_.narrow(0, 0, weight_.size(0));
+  const at::Tensor transposed = rows.values.t();
   at::Tensor hidden = rows.hidden;
   if (rows.factor.defined()) {
     // A row's factor may stand on either side of the product, and this one is narrow.
@@ -38,10 +38,13 @@ void HeadGradients::AddWeight(const GradientRows& rows) {
     at::mul_out(hidden, rows.hidden, rows.factor.unsqueeze(1));
   }
   if (weight_part_.defined()) {
-    at::mm_out(weight_part_, rows.values.t(), hidden);
+    at::mm_out(weight_part_, transposed, hidden);
     started_ ? sum.add_(weight_part_) : sum.copy_(weight_part_);
+  } else if (sum.scalar_type() != hidden.scalar_type()) {
+    started_ ? at::addmm_out(sum, sum, transposed, hidden, sum.scalar_type())
+             : at::mm_out(sum, transposed, hidden, sum.scalar_type());
   } else {
-    LargeProduct(sum, rows.values.t(), hidden, started_);
+    started_ ? at::addmm_out(sum, sum, transposed, hidden) : at::mm_out(sum, transposed, hidden);
   }
   started_ = true;
 }

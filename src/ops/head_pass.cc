@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -15,7 +16,6 @@
 #include "kernels/support_logits.h"
 #include "ops/collectives.h"
 #include "ops/head_gradients.h"
-#include "ops/large_product.h"
 #include "ops/launch.h"
 #include "ops/token_pass.h"
 #include "ops/vocab_parallel.h"
@@ -203,7 +203,7 @@ class HeadPass {
     if (bias_.defined()) {
       at::addmm_out(logits, bias_, chunk.hidden, weight_.t());
     } else {
-      LargeProduct(logits, chunk.hidden, weight_.t(), /*add=*/false);
+      at::mm_out(logits, chunk.hidden, weight_.t());
     }
     const LogitView view{logits, local_support_.narrow(0, chunk.begin, rows), shard_.count,
                          options_.loss.temperature, options_.loss.softcap};
