@@ -175,20 +175,32 @@ AUGUR_BF16_TARGET inline void Store(const Bf16Product& p, const float* sums, int
   }
 }
 
-// Two tiles' sums, rounded, made into activations: four columns of a row at a time.
-AUGUR_BF16_TARGET inline void StoreSwiglu(const Bf16Product& p, const float* gates, const float* ups,
-                                          int64_t rows, int64_t column, uint16_t* to, int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r, gates += kTileColumns, ups += kTileColumns) {
-    for (int64_t c = 0; c < kTileColumns; c += 4) {
-      float32x4_t gate = vld1q_f32(gates + c), up = vld1q_f32(ups + c);
-      if (p.bias != nullptr) {
-        gate = gate + vld1q_f32(p.bias + column + c);
-        up = up + vld1q_f32(p.bias + column + kTileColumns + c);
-      }
-      gate = vcvt_f32_bf16(vcvt_bf16_f32(gate));
-      up = vcvt_f32_bf16(vcvt_bf16_f32(up));
-      const bfloat16x4_t inner = vcvt_bf16_f32((float32x4_t)Swiglu((Floats)gate, (Floats)up));
-      if (c < columns) vst1_bf16(reinterpret_cast<bfloat16_t*>(to + c * kGroupRows + r * 4), inner);
+// sums [rows][kTileColumns] += bias [kTileColumns].
+void AddBias(const float* bias, int64_t rows, float* sums) {
+  for (int64_t r = 0; r < rows; ++r, sums += kTileColumns) {
+    for (int64_t c = 0; c < kTileColumns; ++c) sums[c] += bias[c];
+  }
+}
+
+// Two tiles' sums, rounded, made into activations. Two rows at a time and all their exponentials before the
+// first division, so that six are on their way at once; an odd last row has its pair's sums beside it.
+AUGUR_BF16_TARGET inline void StoreSwiglu(const float* gates, const float* ups, int64_t rows, uint16_t* to,
+                                          int64_t columns) {
+  constexpr int kRow = kTileColumns / 4, kBatch = 2 * kRow;
+  for (int64_t r = 0; r < rows; r += 2, gates += 4 * kBatch, ups += 4 * kBatch, to += 8) {
+    Floats gate[kBatch], divisor[kBatch];
+    for (int i = 0; i < kBatch; ++i) {
+      gate[i] = (Floats)vcvt_f32_bf16(vcvt_bf16_f32(vld1q_f32(gates + 4 * i)));
+    }
+    for (int i = 0; i < kBatch; ++i) divisor[i] = 1.0f + VectorExp(-gate[i]);
+    bfloat16x4_t inner[kBatch];
+    for (int i = 0; i < kBatch; ++i) {
+      const Floats up = (Floats)vcvt_f32_bf16(vcvt_bf16_f32(vld1q_f32(ups + 4 * i)));
+      inner[i] = vcvt_bf16_f32((float32x4_t)(gate[i] / divisor[i] * up));
+    }
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t c = i % kRow * 4, row = i / kRow;
+      if (c < columns) vst1_bf16(reinterpret_cast<bfloat16_t*>(to + c * kGroupRows + row * 4), inner[i]);
     }
   }
 }
@@ -220,7 +232,11 @@ void BfmmlaSwiglu(const Bf16Product& p, int64_t pair, uint16_t* to, int64_t to_k
     const int64_t rows = std::min(kGroupRows, p.m - group * kGroupRows);
     Multiply(p, group, rows, gate, FetchFor(p, 2 * group, 2 * groups, next, size * 4), gates);
     Multiply(p, group, rows, up, FetchFor(p, 2 * group + 1, 2 * groups, next, size * 4), ups);
-    StoreSwiglu(p, gates, ups, rows, 2 * column, to + (group * to_k4 * 4 + column) * kGroupRows,
+    if (p.bias != nullptr) {
+      AddBias(p.bias + 2 * column, rows, gates);
+      AddBias(p.bias + 2 * column + kTileColumns, rows, ups);
+    }
+    StoreSwiglu(gates, ups, rows, to + (group * to_k4 * 4 + column) * kGroupRows,
                 std::min(kTileColumns, to_k4 * 4 - column));
   }
 }
