@@ -10,6 +10,8 @@ namespace augur {
 inline constexpr int64_t kGroupRows = 8, kTileColumns = 12;
 // The width is padded with zeros to a multiple of this.
 inline constexpr int64_t kWidthStep = 8;
+// Elements beyond the end of either factor that are read, and not used.
+inline constexpr int64_t kReadAhead = 32;
 
 struct Bf16Product {
   const uint16_t* a;           // [m / kGroupRows][k4][kGroupRows][4], whole groups

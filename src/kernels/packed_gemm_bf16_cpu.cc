@@ -45,46 +45,50 @@ AUGUR_BF16_TARGET void MultiplyPairs(const uint16_t* a, const uint16_t* b, int64
 }
 
 // The same of a whole group. In assembly, since compilers run out of registers once two steps are written
-// out. v0-v3 hold the rows, v4-v7 columns, v8-v31 the sums: s0-s3 of the first pair of columns and so on.
-#define AUGUR_COLUMNS(columns, s0, s1, s2, s3) \
-  "bfmmla v" #s0 ".4s, v0.8h, v" #columns      \
-  ".8h\n"                                      \
-  "bfmmla v" #s1 ".4s, v1.8h, v" #columns      \
-  ".8h\n"                                      \
-  "bfmmla v" #s2 ".4s, v2.8h, v" #columns      \
-  ".8h\n"                                      \
-  "bfmmla v" #s3 ".4s, v3.8h, v" #columns ".8h\n"
-#define AUGUR_STEP(a01, a23, b01, b23, b45)                                                               \
-  "ldp q4, q5, [%[b], #" #b01                                                                             \
-  "]\n"                                                                                                   \
-  "ldp q0, q1, [%[a], #" #a01                                                                             \
-  "]\n"                                                                                                   \
-  "ldp q2, q3, [%[a], #" #a23                                                                             \
-  "]\n"                                                                                                   \
-  "ldp q6, q7, [%[b], #" #b23 "]\n" AUGUR_COLUMNS(4, 8, 9, 10, 11)                                        \
-      AUGUR_COLUMNS(5, 12, 13, 14, 15) "ldp q4, q5, [%[b], #" #b45 "]\n" AUGUR_COLUMNS(6, 16, 17, 18, 19) \
-          AUGUR_COLUMNS(7, 20, 21, 22, 23) AUGUR_COLUMNS(4, 24, 25, 26, 27) AUGUR_COLUMNS(5, 28, 29, 30, 31)
+// out. v0-v3 hold the rows, v4-v7 columns, v8-v31 the sums: four of the first pair of columns and so on. What
+// a step begins with is loaded in the step before, so that no multiplication waits for its factors in the
+// queue that the next ones need.
+// clang-format off
+#define AUGUR_LOAD(first, second, from, offset) \
+  "ldp q" #first ", q" #second ", [%[" #from "], #" #offset "]\n"
+// Two pairs of rows times two pairs of columns.
+#define AUGUR_PRODUCTS(row0, row1, columns0, columns1, s00, s10, s01, s11) \
+  "bfmmla v" #s00 ".4s, v" #row0 ".8h, v" #columns0 ".8h\n"                \
+  "bfmmla v" #s10 ".4s, v" #row1 ".8h, v" #columns0 ".8h\n"                \
+  "bfmmla v" #s01 ".4s, v" #row0 ".8h, v" #columns1 ".8h\n"                \
+  "bfmmla v" #s11 ".4s, v" #row1 ".8h, v" #columns1 ".8h\n"
+// Finds the rows in v0-v3 and the first columns in c0 and c1, leaves the next step's there and in c2 and c3.
+// b1, b2: offsets of the other columns; next_b, next_a0, next_a1: of the next step.
+#define AUGUR_STEP(c0, c1, c2, c3, b1, b2, next_b, next_a0, next_a1, fetch) \
+  AUGUR_LOAD(c2, c3, b, b1)                                                 \
+  AUGUR_PRODUCTS(0, 1, c0, c1, 8, 9, 12, 13)                                \
+  AUGUR_PRODUCTS(2, 3, c0, c1, 10, 11, 14, 15)                              \
+  AUGUR_LOAD(c0, c1, b, b2)                                                 \
+  AUGUR_PRODUCTS(0, 1, c2, c3, 16, 17, 20, 21)                              \
+  AUGUR_PRODUCTS(2, 3, c2, c3, 18, 19, 22, 23)                              \
+  AUGUR_LOAD(c2, c3, b, next_b)                                             \
+  AUGUR_PRODUCTS(0, 1, c0, c1, 24, 25, 28, 29)                              \
+  AUGUR_LOAD(0, 1, a, next_a0)                                              \
+  fetch                                                                     \
+  AUGUR_PRODUCTS(2, 3, c0, c1, 26, 27, 30, 31)                              \
+  AUGUR_LOAD(2, 3, a, next_a1)
+#define AUGUR_FETCH           \
+  "prfm pldl2keep, [%[at]]\n" \
+  "add %[at], %[at], %[step]\n"
 #define AUGUR_ZERO(r0, r1, r2, r3) \
-  "movi v" #r0                     \
-  ".4s, #0\n"                      \
-  "movi v" #r1                     \
-  ".4s, #0\n"                      \
-  "movi v" #r2                     \
-  ".4s, #0\n"                      \
+  "movi v" #r0 ".4s, #0\n"         \
+  "movi v" #r1 ".4s, #0\n"         \
+  "movi v" #r2 ".4s, #0\n"         \
   "movi v" #r3 ".4s, #0\n"
 // Four columns of two rows, from the sums of two pairs of columns.
-#define AUGUR_STORE(left, right, even, odd) \
-  "zip1 v0.2d, v" #left ".2d, v" #right     \
-  ".2d\n"                                   \
-  "zip2 v1.2d, v" #left ".2d, v" #right     \
-  ".2d\n"                                   \
-  "str q0, [%[sums], #" #even               \
-  "]\n"                                     \
+#define AUGUR_STORE(left, right, even, odd)     \
+  "zip1 v0.2d, v" #left ".2d, v" #right ".2d\n" \
+  "zip2 v1.2d, v" #left ".2d, v" #right ".2d\n" \
+  "str q0, [%[sums], #" #even "]\n"             \
   "str q1, [%[sums], #" #odd "]\n"
 
 AUGUR_BF16_TARGET inline void MultiplyGroup(const uint16_t* a, const uint16_t* b, int64_t k4, Ahead ahead,
                                             float* sums) {
-  // clang-format off
   asm volatile(
       AUGUR_ZERO(8, 9, 10, 11)
       AUGUR_ZERO(12, 13, 14, 15)
@@ -92,11 +96,12 @@ AUGUR_BF16_TARGET inline void MultiplyGroup(const uint16_t* a, const uint16_t* b
       AUGUR_ZERO(20, 21, 22, 23)
       AUGUR_ZERO(24, 25, 26, 27)
       AUGUR_ZERO(28, 29, 30, 31)
+      AUGUR_LOAD(0, 1, a, 0)
+      AUGUR_LOAD(2, 3, a, 32)
+      AUGUR_LOAD(4, 5, b, 0)
       "1:\n"
-      "prfm pldl2keep, [%[at]]\n"
-      "add %[at], %[at], %[step]\n"
-      AUGUR_STEP(0, 32, 0, 32, 64)
-      AUGUR_STEP(64, 96, 96, 128, 160)
+      AUGUR_STEP(4, 5, 6, 7, 32, 64, 96, 64, 96, AUGUR_FETCH)
+      AUGUR_STEP(6, 7, 4, 5, 128, 160, 192, 128, 160, "")
       "add %[a], %[a], #128\n"
       "add %[b], %[b], #192\n"
       "subs %[k4], %[k4], #2\n"
@@ -118,8 +123,8 @@ AUGUR_BF16_TARGET inline void MultiplyGroup(const uint16_t* a, const uint16_t* b
       : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
         "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
         "v27", "v28", "v29", "v30", "v31");
-  // clang-format on
 }
+// clang-format on
 
 // `rows` rows of one group times a tile, into sums [kGroupRows][kTileColumns].
 void Multiply(const Bf16Product& p, int64_t group, int64_t rows, const uint16_t* b, Ahead ahead,
@@ -170,20 +175,32 @@ AUGUR_BF16_TARGET inline void Store(const Bf16Product& p, const float* sums, int
   }
 }
 
-// Two tiles' sums, rounded, made into activations: four columns of a row at a time.
-AUGUR_BF16_TARGET inline void StoreSwiglu(const Bf16Product& p, const float* gates, const float* ups,
-                                          int64_t rows, int64_t column, uint16_t* to, int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r, gates += kTileColumns, ups += kTileColumns) {
-    for (int64_t c = 0; c < kTileColumns; c += 4) {
-      float32x4_t gate = vld1q_f32(gates + c), up = vld1q_f32(ups + c);
-      if (p.bias != nullptr) {
-        gate = gate + vld1q_f32(p.bias + column + c);
-        up = up + vld1q_f32(p.bias + column + kTileColumns + c);
-      }
-      gate = vcvt_f32_bf16(vcvt_bf16_f32(gate));
-      up = vcvt_f32_bf16(vcvt_bf16_f32(up));
-      const bfloat16x4_t inner = vcvt_bf16_f32((float32x4_t)Swiglu((Floats)gate, (Floats)up));
-      if (c < columns) vst1_bf16(reinterpret_cast<bfloat16_t*>(to + c * kGroupRows + r * 4), inner);
+// sums [rows][kTileColumns] += bias [kTileColumns].
+void AddBias(const float* bias, int64_t rows, float* sums) {
+  for (int64_t r = 0; r < rows; ++r, sums += kTileColumns) {
+    for (int64_t c = 0; c < kTileColumns; ++c) sums[c] += bias[c];
+  }
+}
+
+// Two tiles' sums, rounded, made into activations. Two rows at a time and all their exponentials before the
+// first division, so that six are on their way at once; an odd last row has its pair's sums beside it.
+AUGUR_BF16_TARGET inline void StoreSwiglu(const float* gates, const float* ups, int64_t rows, uint16_t* to,
+                                          int64_t columns) {
+  constexpr int kRow = kTileColumns / 4, kBatch = 2 * kRow;
+  for (int64_t r = 0; r < rows; r += 2, gates += 4 * kBatch, ups += 4 * kBatch, to += 8) {
+    Floats gate[kBatch], divisor[kBatch];
+    for (int i = 0; i < kBatch; ++i) {
+      gate[i] = (Floats)vcvt_f32_bf16(vcvt_bf16_f32(vld1q_f32(gates + 4 * i)));
+    }
+    for (int i = 0; i < kBatch; ++i) divisor[i] = 1.0f + VectorExp(-gate[i]);
+    bfloat16x4_t inner[kBatch];
+    for (int i = 0; i < kBatch; ++i) {
+      const Floats up = (Floats)vcvt_f32_bf16(vcvt_bf16_f32(vld1q_f32(ups + 4 * i)));
+      inner[i] = vcvt_bf16_f32((float32x4_t)(gate[i] / divisor[i] * up));
+    }
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t c = i % kRow * 4, row = i / kRow;
+      if (c < columns) vst1_bf16(reinterpret_cast<bfloat16_t*>(to + c * kGroupRows + row * 4), inner[i]);
     }
   }
 }
@@ -215,7 +232,11 @@ void BfmmlaSwiglu(const Bf16Product& p, int64_t pair, uint16_t* to, int64_t to_k
     const int64_t rows = std::min(kGroupRows, p.m - group * kGroupRows);
     Multiply(p, group, rows, gate, FetchFor(p, 2 * group, 2 * groups, next, size * 4), gates);
     Multiply(p, group, rows, up, FetchFor(p, 2 * group + 1, 2 * groups, next, size * 4), ups);
-    StoreSwiglu(p, gates, ups, rows, 2 * column, to + (group * to_k4 * 4 + column) * kGroupRows,
+    if (p.bias != nullptr) {
+      AddBias(p.bias + 2 * column, rows, gates);
+      AddBias(p.bias + 2 * column + kTileColumns, rows, ups);
+    }
+    StoreSwiglu(gates, ups, rows, to + (group * to_k4 * 4 + column) * kGroupRows,
                 std::min(kTileColumns, to_k4 * 4 - column));
   }
 }

@@ -136,7 +136,8 @@ void GemmRows::Resize(int64_t rows, int64_t width) {
   rows_ = rows;
   width_ = width;
   if (UsesTiles(format_)) {
-    const size_t size = static_cast<size_t>(RoundUp(rows, kGroupRows) * RoundUp(width, kWidthStep));
+    const auto size =
+        static_cast<size_t>(RoundUp(rows, kGroupRows) * RoundUp(width, kWidthStep) + kReadAhead);
     if (tiles_.size() < size) tiles_.resize(size);
   } else if (values_.size() < static_cast<size_t>(rows * width)) {
     values_.resize(rows * width);
@@ -171,7 +172,7 @@ PackedWeights PackedWeights::ForSwiglu(GemmFormat format, int64_t inner, int64_t
 PackedWeights::PackedWeights(GemmFormat format, int64_t outputs, int64_t width, int64_t inner)
     : format_(format), outputs_(outputs), width_(width), inner_(inner) {
   if (UsesTiles(format)) {
-    narrow_ = std::make_unique<uint16_t[]>(padded_outputs() * RoundUp(width, kWidthStep));
+    narrow_ = std::make_unique<uint16_t[]>(padded_outputs() * RoundUp(width, kWidthStep) + kReadAhead);
   } else if (format == GemmFormat::kFloat) {
     wide_ = std::make_unique<float[]>(padded_outputs() * width);
   } else {
