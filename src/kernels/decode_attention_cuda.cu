@@ -13,7 +13,10 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kTile = 16;    // tokens a warp takes at a time; never more than one page
 constexpr int kQueries = 8;  // query heads of a block: the width of the tensor cores' product
 constexpr int kTargetBlocks = 512;
-constexpr int kTokensPerBlock = 1024;
+constexpr int kTokensPerBlock = 2048;
+// Blocks that share a multiprocessor: as many as let kTargetBlocks run at once, or, where there are more to
+// come, as many as have registers enough.
+constexpr int kCrowded = 4, kRoomy = 3;
 constexpr int kMostSplits = 64;
 
 template <typename E>
@@ -39,7 +42,7 @@ struct Input {
 // Keys and values are used once per step: they pass the first cache by.
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   uint4 x;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                : "l"(from));
   return x;
@@ -234,8 +237,8 @@ __device__ void MergeSplits(const Input<__nv_bfloat16>& in, int64_t head, __nv_b
   *out = __float2bfloat16(sum == 0 ? 0.0f : o / sum);
 }
 
-template <int kDim>
-__global__ void __launch_bounds__(kThreads, 4) FastKernel(Input<__nv_bfloat16> in) {
+template <int kDim, int kBlocksPerSm>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_bfloat16> in) {
   __shared__ Shared<kDim> shared;
   const int64_t sequence = blockIdx.z;
   const int chunks = (in.group + kQueries - 1) / kQueries;
@@ -435,9 +438,15 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
   if constexpr (sizeof(E) == 2) {
     const dim3 grid(static_cast<unsigned>(in.splits),
                     static_cast<unsigned>(in.kv_heads * ((group + kQueries - 1) / kQueries)), sequences);
+    const bool crowded = static_cast<int64_t>(grid.x) * grid.y * grid.z <= kTargetBlocks;
     fast = in.head_dim == 64 || in.head_dim == 128;
-    if (in.head_dim == 128) FastKernel<128><<<grid, kThreads, 0, queue>>>(input);
-    if (in.head_dim == 64) FastKernel<64><<<grid, kThreads, 0, queue>>>(input);
+    if (in.head_dim == 64) {
+      FastKernel<64, kCrowded><<<grid, kThreads, 0, queue>>>(input);
+    } else if (fast && crowded) {
+      FastKernel<128, kCrowded><<<grid, kThreads, 0, queue>>>(input);
+    } else if (fast) {
+      FastKernel<128, kRoomy><<<grid, kThreads, 0, queue>>>(input);
+    }
   }
   if (!fast) {
     const dim3 grid(1, static_cast<unsigned>((in.heads + kWarps - 1) / kWarps), sequences);

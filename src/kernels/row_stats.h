@@ -1,8 +1,9 @@
 // Statistics of logit rows in one sweep, and the gradient of a row from them.
 //
 // The sweep sums over the tokens outside the support, so that the tail's mass is never taken as one minus the
-// rest, and adds the support's few logits afterwards. Where these are known beforehand, the largest of them is
-// what all powers are measured from; only a row that lies far above it is swept again from its own largest.
+// rest, and adds the support's few logits afterwards. Where these are known beforehand, the largest of them
+// is what all powers are measured from; only a row that lies far above it is swept again from its own
+// largest.
 #pragma once
 
 #include <cstdint>

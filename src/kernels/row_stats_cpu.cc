@@ -217,7 +217,8 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t t
 
   const auto gradient_at = [&](T log_pi, T sparse) {
     const T pi = Exp(log_pi);
-    const T dense = pi * (constant + (entropy_weight != 0 && pi > 0 ? entropy_weight * log_pi : T(0)));
+    const T dense =
+        pi * (constant + (entropy_weight != 0 && log_pi > kFarBelow ? entropy_weight * log_pi : T(0)));
     return upstream * scale.Slope(log_pi + log_sum_exp) * (dense + sparse);
   };
   // The support is computed first: the gradient may overwrite the logits.

@@ -12,7 +12,7 @@ constexpr int kThreads = 256, kBlocksPerSm = 4;
 constexpr int kGroup = kSweepGroup;  // one byte of the support bitmap
 
 constexpr int64_t kStride = kThreads * kGroup;
-constexpr int kBatch = 4;  // groups in flight per thread where a sweep writes
+constexpr int kBatch = 4;                            // groups in flight per thread where a sweep writes
 constexpr int kReadBatch = 2, kReadBlocksPerSm = 8;  // where it only reads
 
 // A logit whose probability is 0, finite so that it may be multiplied by it. Below half of it none has any.
@@ -74,32 +74,23 @@ __device__ bool IsAligned(const E* row) {
   return reinterpret_cast<uintptr_t>(row) % 16 == 0;
 }
 
-// Eight elements raised to at least kNothing, so that none is -inf, and the largest of them. Two at a time
-// where the type has instructions for it.
+// Eight elements raised to at least kNothing, so that none is -inf; NaN stays. Two at a time where the type
+// has instructions for it.
 template <typename E>
-__device__ E RaiseAndFindLargest(E raw[kGroup]) {
-  E top = kNothing<E>;
+__device__ void RaiseToNothing(E raw[kGroup]) {
   for (int i = 0; i < kGroup; ++i) {
     if (raw[i] < E(kNothing<E>)) raw[i] = kNothing<E>;
-    if (raw[i] > top) top = raw[i];
   }
-  return top;
 }
-template <typename Pair>
-__device__ float RaiseAndFindLargestPairs(Pair pairs[kGroup / 2], Pair nothing) {
-  Pair top = nothing;
-  for (int i = 0; i < kGroup / 2; ++i) {
-    pairs[i] = __hmax2_nan(pairs[i], nothing);
-    top = __hmax2_nan(top, pairs[i]);
-  }
-  return fmaxf(__low2float(top), __high2float(top));
+__device__ void RaiseToNothing(__nv_bfloat16 raw[kGroup]) {
+  auto* pairs = reinterpret_cast<__nv_bfloat162*>(raw);
+  const auto nothing = __float2bfloat162_rn(kNothing<__nv_bfloat16>);
+  for (int i = 0; i < kGroup / 2; ++i) pairs[i] = __hmax2_nan(pairs[i], nothing);
 }
-__device__ float RaiseAndFindLargest(__nv_bfloat16 raw[kGroup]) {
-  return RaiseAndFindLargestPairs(reinterpret_cast<__nv_bfloat162*>(raw),
-                                  __float2bfloat162_rn(kNothing<__nv_bfloat16>));
-}
-__device__ float RaiseAndFindLargest(__half raw[kGroup]) {
-  return RaiseAndFindLargestPairs(reinterpret_cast<__half2*>(raw), __float2half2_rn(kNothing<__half>));
+__device__ void RaiseToNothing(__half raw[kGroup]) {
+  auto* pairs = reinterpret_cast<__half2*>(raw);
+  const auto nothing = __float2half2_rn(kNothing<__half>);
+  for (int i = 0; i < kGroup / 2; ++i) pairs[i] = __hmax2_nan(pairs[i], nothing);
 }
 
 template <typename T>
@@ -187,7 +178,7 @@ __device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<
     LoadBatch(logits + j, raw);
 #pragma unroll
     for (int b = 0; b < kCount; ++b) {
-      RaiseAndFindLargest(raw[b]);
+      RaiseToNothing(raw[b]);
       T powers[kGroup];
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) powers[i] = mine->AddOne(static_cast<T>(raw[b][i]), reference);
@@ -197,9 +188,7 @@ __device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<
   for (; j < rows.width; j += kStride) {
     T group[kGroup];
     LoadGroup(logits, j, rows.vocab, aligned, group);
-    for (int i = 0; i < kGroup; ++i) {
-      group[i] = group[i] != static_cast<T>(-INFINITY) ? mine->AddOne(group[i], reference) : T(0);
-    }
+    for (int i = 0; i < kGroup; ++i) group[i] = mine->AddAny(group[i], reference);
     if constexpr (kReplace) StoreGroup(logits, j, rows.width, aligned, group);
   }
 }
@@ -211,9 +200,6 @@ __device__ void SweepFromLargest(const LogitRows& rows, const E* logits, ThreadS
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += kStride) {
     T group[kGroup];
     LoadGroup(logits, j, rows.vocab, aligned, group);
-    for (int i = 0; i < kGroup; ++i) {
-      if (group[i] < static_cast<T>(kNothing<E>)) group[i] = static_cast<T>(kNothing<E>);
-    }
     mine->Add(group);
   }
 }
@@ -239,8 +225,9 @@ __global__ void __launch_bounds__(kThreads, kSweep == Sweep::kWithout ? kReadBlo
   const int32_t* support = rows.support + r * rows.columns;
   const LogitScale<T> scale{static_cast<T>(1 / rows.temperature), static_cast<T>(rows.softcap)};
 
-  const ThreadSums<T> nothing{static_cast<T>(kLog2E / rows.temperature),
-                              kSweep == Sweep::kAround ? static_cast<T>(-INFINITY) : static_cast<T>(kNothing<E>) / 2};
+  const ThreadSums<T> nothing{
+      static_cast<T>(kLog2E / rows.temperature),
+      kSweep == Sweep::kAround ? static_cast<T>(-INFINITY) : static_cast<T>(kNothing<E>) / 2};
   ThreadSums<T> mine = nothing;
   if constexpr (kSweep == Sweep::kAround) {
     SweepAround(rows, logits, support, bitmap, &mine);

@@ -82,14 +82,17 @@ struct ThreadSums {
     return e;
   }
 
+  // u may be -inf, or so far below that its y would be: then it adds nothing.
+  AUGUR_HOST_DEVICE T AddAny(T u, T reference) {
+    return u < static_cast<T>(-1e30) ? T(0) : AddOne(u, reference);
+  }
+
   AUGUR_HOST_DEVICE void Add(const T u[kSweepGroup]) {
     T top = u[0];
     for (int i = 1; i < kSweepGroup; ++i) top = fmax(top, u[i]);
     RaiseMax(top);
     const T reference = Reference();
-    for (int i = 0; i < kSweepGroup; ++i) {
-      if (u[i] != static_cast<T>(-INFINITY)) AddOne(u[i], reference);
-    }
+    for (int i = 0; i < kSweepGroup; ++i) AddAny(u[i], reference);
   }
 
   AUGUR_HOST_DEVICE SoftmaxSums<T> InNaturalUnits() const {

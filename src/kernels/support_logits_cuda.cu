@@ -40,7 +40,8 @@ __device__ void PartialDots(const E* a, const E* const b[kTogether], int64_t wid
 }
 
 template <typename T, typename E>
-__global__ void __launch_bounds__(kThreads) SupportLogitsKernel(SupportRows in, int warps_per_row, T* logits) {
+__global__ void __launch_bounds__(kThreads)
+    SupportLogitsKernel(SupportRows in, int warps_per_row, T* logits) {
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int64_t row = warp / warps_per_row;
   if (row >= in.rows) return;

@@ -50,9 +50,8 @@ void HeadGradients::AddWeight(const GradientRows& rows) {
 }
 
 void HeadGradients::AddBias(const GradientRows& rows) {
-  const at::Tensor sum = rows.factor.defined()
-                             ? rows.values.t().mv(rows.factor.to(rows.values.scalar_type()))
-                             : rows.values.sum(0, false, bias_sum_.scalar_type());
+  const at::Tensor sum = rows.factor.defined() ? rows.values.t().mv(rows.factor.to(rows.values.scalar_type()))
+                                               : rows.values.sum(0, false, bias_sum_.scalar_type());
   bias_sum_.narrow(0, 0, weight_.size(0)).add_(sum);
 }
 

@@ -1,5 +1,5 @@
-// The gradient from powers against the gradient written out in double: rows that stay and rows that move, with
-// and without a dense part, and rows that powers cannot hold.
+// The gradient from powers against the gradient written out in double: rows that stay and rows that move,
+// with and without a dense part, and rows that powers cannot hold.
 #include "kernels/powers_gradient.h"
 
 #include <gtest/gtest.h>
@@ -95,12 +95,16 @@ class PowersGradientTest : public testing::TestWithParam<Device> {
         square(device, zeros), logprobs(device, zeros), reference(device, zeros), factor(device, zeros);
     LogitRows rows{logits.data(),  kType<E>, kRows,        c.width, c.vocab,
                    support.data(), kColumns, kTemperature, 0};
-    const RowStats<T> stats{support_logits.data(), log_sum_exp.data(), entropy.data(),
-                            mass.data(),           square.data(),      logprobs.data(),
-                            reference.data(),      overflowed.data()};
-    const PowersGradient<T> parts{log_sum_exp.data(), reference.data(), dense.data(),
-                                  sparse.data(),      logprobs.data(),  nullptr,
-                                  source.empty() ? nullptr : places.data(), factor.data()};
+    const RowStats<T> stats{support_logits.data(), log_sum_exp.data(), entropy.data(),   mass.data(),
+                            square.data(),         logprobs.data(),    reference.data(), overflowed.data()};
+    const PowersGradient<T> parts{log_sum_exp.data(),
+                                  reference.data(),
+                                  dense.data(),
+                                  sparse.data(),
+                                  logprobs.data(),
+                                  nullptr,
+                                  source.empty() ? nullptr : places.data(),
+                                  factor.data()};
     device == Device::kCpu ? RowStatsCpu(rows, stats) : RowStatsCuda(rows, stats, nullptr);
     if (overflowed.ToHost()[0] != 0) return false;
     rows.rows = source.empty() ? kRows : static_cast<int64_t>(source.size());
@@ -109,7 +113,8 @@ class PowersGradientTest : public testing::TestWithParam<Device> {
     const auto factors = factor.ToHost();
     for (int64_t i = 0; i < rows.rows; ++i) {
       const auto truth = c.Truth(source.empty() ? static_cast<int>(i) : source[i]);
-      const double largest = std::abs(*std::ranges::max_element(truth, {}, [](double x) { return std::abs(x); }));
+      const double largest =
+          std::abs(*std::ranges::max_element(truth, {}, [](double x) { return std::abs(x); }));
       for (int64_t j = 0; j < c.width; ++j) {
         const double ours = factors[i] * Value(values[i * c.width + j]);
         EXPECT_NEAR(ours, truth[j], tolerance * (std::abs(truth[j]) + 1e-3 * largest)) << i << " " << j;

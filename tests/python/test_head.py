@@ -211,6 +211,19 @@ def test_a_token_far_above_the_recorded_support_is_counted(height, dtype, rtol, 
     assert_same(head(rule, hidden, weight, bias, recorded, device, chunk=8), truth, rule, rtol)
 
 
+@pytest.mark.parametrize("banned", [-torch.inf, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("vocab", [90, 9001])
+def test_banned_tokens_have_no_part(banned, vocab, device):
+    """A bias of -inf, or of the least number there is, as code writes it to rule tokens out."""
+    hidden, weight, bias, recorded = make_head_batch(tokens=12, vocab=vocab, seed=23, dtype=torch.float32)
+    unused = [i for i in range(vocab) if not (recorded[0] == i).any()]
+    bias[unused[::3]] = banned
+    rule = MaskRule(tail="exact")
+    for options in ({}, {"entropy_bonus": 0.1}):
+        truth = full(rule, hidden, weight, bias, recorded, **options)
+        assert_same(head(rule, hidden, weight, bias, recorded, device, **options), truth, rule, 1e-4)
+
+
 @pytest.mark.parametrize("chunk", [None, 5])
 def test_rows_known_to_have_no_gradient_leave_the_others_their_bits(chunk, device):
     """Tokens without advantage, weight or record: decided in their places, and no part of any product."""
@@ -218,7 +231,9 @@ def test_rows_known_to_have_no_gradient_leave_the_others_their_bits(chunk, devic
     weights = torch.ones(30)
     advantages[::4], weights[1::9], ids[7], logprobs[7] = 0, 0, -1, -torch.inf
     rule = MaskRule(delta=0.3)
-    ours = head(rule, hidden, weight, bias, (ids, logprobs, advantages), device, weights=weights.to(device), chunk=chunk)
+    ours = head(
+        rule, hidden, weight, bias, (ids, logprobs, advantages), device, weights=weights.to(device), chunk=chunk
+    )
     truth = full(rule, hidden, weight, bias, (ids, logprobs, advantages), weights=weights.double())
     assert_same(ours, truth, rule, 1e-4)
     inert = (advantages == 0) | (weights == 0) | (ids[:, 0] < 0)
