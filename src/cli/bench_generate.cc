@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <random>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cli/bench.h"
 #include "model/load.h"
@@ -28,11 +28,11 @@ class Timer {
   explicit Timer(at::Device device) : device_(device) { Restart(); }
   void Restart() {
     Wait();
-    start_ = std::chrono::steady_clock::now();
+    start_ = Clock::now();
   }
   double Seconds() {
     Wait();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    return SecondsSince(start_);
   }
 
  private:
@@ -41,7 +41,7 @@ class Timer {
     c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(std::max<int>(device_.index(), 0));
   }
   at::Device device_;
-  std::chrono::steady_clock::time_point start_;
+  Clock::time_point start_;
 };
 
 std::vector<GenerateRequest> RandomPrompts(const Options& options, int64_t vocab) {

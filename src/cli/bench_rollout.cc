@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
@@ -52,9 +52,9 @@ Run BestRun(Engine& engine, const std::vector<GenerateRequest>& requests, const 
             int rounds) {
   Run best;
   for (int round = 0; round <= rounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const auto rollouts = engine.Generate(requests, sampling);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = SecondsSince(start);
     for (const Rollout& rollout : rollouts) {
       if (rollout.finish == FinishReason::kFailed) throw Error("", rollout.error, "");
     }

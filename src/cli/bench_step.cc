@@ -2,10 +2,10 @@
 // shape.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <future>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
@@ -82,23 +82,18 @@ class Bench {
     auto stage = Clock::now();
     StepMetrics metrics;
     learner_.Learn(step, experience, {}, &metrics);
-    seconds.update = Since(stage);
+    seconds.update = SecondsSince(stage);
     stage = Clock::now();
     if (coming.valid()) waiting_ = coming.get();
-    seconds.wait = Since(stage);
+    seconds.wait = SecondsSince(stage);
     stage = Clock::now();
     engine_.UpdateWeights(model_, step);
-    seconds.weights = Since(stage);
-    seconds.step = Since(start);
+    seconds.weights = SecondsSince(stage);
+    seconds.step = SecondsSince(start);
     return seconds;
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  static double Since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-
   Experience Generate() {
     const auto start = Clock::now();
     std::vector<GenerateRequest> requests(options_.prompts);
@@ -118,7 +113,7 @@ class Bench {
       }
       experience.rewards.push_back(i % 2 == 0 ? 1 : 0);
     }
-    experience.generate_seconds = Since(start);
+    experience.generate_seconds = SecondsSince(start);
     return experience;
   }
 

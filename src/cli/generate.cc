@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/commands.h"
@@ -94,9 +95,9 @@ class Generate {
   }
 
   void Run() {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     Sample();
-    seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    seconds_ = SecondsSince(start);
     Save();
     if (options_.stats == "json") fmt::print("{}\n", Stats().dump());
     ReportFailures();

@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
@@ -71,9 +71,8 @@ class Progress {
     lines_ += lines;
     tokens_ += tokens;
     if (!terminal_) return;
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
     fmt::print(stderr, "\rscored {} lines, {} tokens, {:.0f} tokens/s", lines_, tokens_,
-               static_cast<double>(tokens_) / elapsed.count());
+               static_cast<double>(tokens_) / SecondsSince(start_));
   }
   ~Progress() {
     if (terminal_ && lines_ > 0) fmt::print(stderr, "\n");
@@ -81,7 +80,7 @@ class Progress {
 
  private:
   bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Clock::time_point start_ = Clock::now();
   size_t lines_ = 0, tokens_ = 0;
 };
 

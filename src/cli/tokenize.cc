@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
@@ -98,13 +98,11 @@ class Converter {
   std::vector<int32_t> Encode(const std::string& text) {
     const auto start = Clock::now();
     auto ids = options_.add_special ? tokenizer_.EncodeWithSpecialTokens(text) : tokenizer_.Encode(text);
-    seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+    seconds_ += SecondsSince(start);
     bytes_ += text.size();
     tokens_ += ids.size();
     return ids;
   }
-
-  using Clock = std::chrono::steady_clock;
 
   const Options& options_;
   Tokenizer tokenizer_;

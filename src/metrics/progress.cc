@@ -19,9 +19,7 @@ size_t TerminalWidth() {
   return known ? size.ws_col : 80;
 }
 
-double Seconds(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration<double>(time).count();
-}
+double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 

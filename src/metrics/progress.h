@@ -2,10 +2,11 @@
 // error, so that standard output stays the program's result.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "base/clock.h"
 
 namespace augur {
 
@@ -32,7 +33,6 @@ class Progress {
   void Note(std::string_view line);
 
  private:
-  using Clock = std::chrono::steady_clock;
   void Draw(int64_t done, std::string_view figures);
 
   std::string title_, unit_;

@@ -8,8 +8,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
+
+#include "base/clock.h"
 
 namespace augur {
 namespace {
@@ -44,10 +45,10 @@ int64_t PeakOf(const std::function<void()>& call) {
 
 double SecondsOf(c10::Device device, const std::function<void()>& call) {
   Synchronize(device);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   call();
   Synchronize(device);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return SecondsSince(start);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include "ops/timing.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
+#include "base/clock.h"
 #include "ops/timing_cuda.h"
 
 namespace augur {
@@ -13,9 +13,9 @@ double SecondsPerCall(c10::Device device, int calls, const std::function<void(in
   for (int i = 0; i < 3; ++i) call(i);  // warm up
   std::vector<double> seconds;
   for (int i = 0; i < calls; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     call(i);
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(SecondsSince(start));
   }
   std::ranges::nth_element(seconds, seconds.begin() + calls / 2);
   return seconds[calls / 2];

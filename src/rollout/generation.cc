@@ -1,8 +1,8 @@
 #include "rollout/generation.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace augur {
@@ -14,13 +14,11 @@ constexpr int64_t kPrefillTokens = 8192;
 class Stopwatch {
  public:
   explicit Stopwatch(double* seconds) : seconds_(seconds) {}
-  ~Stopwatch() {
-    *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  ~Stopwatch() { *seconds_ += SecondsSince(start_); }
 
  private:
   double* seconds_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Clock::time_point start_ = Clock::now();
 };
 
 // What is wrong with a prompt, or "".
@@ -100,7 +98,7 @@ void Generation::Enqueue(std::span<const GenerateRequest> requests) {
 
 std::vector<Rollout> Generation::Run(EngineStats* stats) {
   stats_ = stats;
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   while (!waiting_.empty() || !running_.empty()) {
     if (hooks_.cancelled && hooks_.cancelled()) {
       for (Sample& sample : samples_) {
@@ -115,7 +113,7 @@ std::vector<Rollout> Generation::Run(EngineStats* stats) {
     DecodeStep();
     progress_.new_tokens = stats_->new_tokens;
     progress_.prefill_tokens = stats_->prefill_tokens;
-    progress_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    progress_.seconds = SecondsSince(start);
     if (hooks_.progress) hooks_.progress(progress_);
   }
   return std::move(rollouts_);

@@ -1,7 +1,6 @@
 #include "train/audit.h"
 
-#include <chrono>
-
+#include "base/clock.h"
 #include "kernels/decide.h"
 #include "ops/typed_data.h"
 #include "train/token_scores.h"
@@ -31,7 +30,7 @@ void Audit::See(const MicroBatch& batch, const PolicyLoss& out) {
 }
 
 void Audit::Finish(StepMetrics* metrics) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   metrics->Set("audit/outside", static_cast<double>(tokens_.size()));
   if (!tokens_.empty()) {
     const TokenScores after = ScoreTokens(model_, samples_, {&loss_.rule, 1}, loss_).front();
@@ -45,8 +44,7 @@ void Audit::Finish(StepMetrics* metrics) {
       metrics->AddMean("audit/disagree", token.disagree, 1);
     }
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  metrics->Set("timing_s/audit", seconds.count());
+  metrics->Set("timing_s/audit", SecondsSince(start));
 }
 
 }  // namespace augur

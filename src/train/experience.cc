@@ -1,16 +1,12 @@
 #include "train/experience.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "train/advantage.h"
 
 namespace augur {
 namespace {
-
-double Since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 SamplingOptions TrainingSampling(const RlConfig& config, const ModelText& text) {
   SamplingOptions options;
@@ -61,7 +57,7 @@ Experience ExperienceMaker::Make(uint64_t* position) {
 }
 
 void ExperienceMaker::Generate(uint64_t* position, Experience* experience) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   std::vector<GenerateRequest> requests;
   for (int64_t i = 0; i < config_.rollout.prompts; ++i, ++*position) {
     const size_t place = order_.At(*position);
@@ -78,11 +74,11 @@ void ExperienceMaker::Generate(uint64_t* position, Experience* experience) {
     if (rollout.support.columns == 0) RecordSampledAlone(&rollout);
     experience->rollouts.push_back(std::move(rollout));
   }
-  experience->generate_seconds += Since(start);
+  experience->generate_seconds += SecondsSince(start);
 }
 
 void ExperienceMaker::ScoreAll(size_t from, Experience* experience) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const RewardSection& reward = config_.reward;
   const auto group = static_cast<size_t>(config_.rollout.group);
   std::vector<ScoredResponse> scored;
@@ -101,7 +97,7 @@ void ExperienceMaker::ScoreAll(size_t from, Experience* experience) {
   const auto equal = std::ranges::count(InEqualGroup(scored), true);
   experience->equal_groups += equal / config_.rollout.group;
   experience->groups += static_cast<int64_t>(scored.size() / group);
-  experience->reward_seconds += Since(start);
+  experience->reward_seconds += SecondsSince(start);
 }
 
 void ExperienceMaker::DropEqualGroups(Experience* experience) const {

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <filesystem>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -147,7 +147,7 @@ SftOutcome Run::ToEnd() {
 }
 
 Metrics Run::Step() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const OptimizerFields& fields = config_.sft.optimizer;
   std::vector<SftExample> batch;
   for (int64_t i = 0; i < config_.sft.batch; ++i) {
@@ -160,13 +160,13 @@ Metrics Run::Step() {
   const UpdateResult update = optimizer_.Update(lr);
   ++step_;
   bad_updates_.Count(update.skipped, step_);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = SecondsSince(start);
   return {{"train/loss", sums.loss},
           {"train/grad_norm", update.grad_norm},
           {"train/lr", lr},
           {"train/skipped_updates", update.skipped ? 1 : 0},
-          {"timing_s/step", seconds.count()},
-          {"perf/throughput", static_cast<double>(sums.packed_tokens) / seconds.count()}};
+          {"timing_s/step", seconds},
+          {"perf/throughput", static_cast<double>(sums.packed_tokens) / seconds}};
 }
 
 void Run::Log(const Metrics& metrics) {

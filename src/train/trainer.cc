@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <chrono>
 #include <cmath>
 #include <future>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -31,9 +31,6 @@ namespace augur {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   if (config.algorithm.kl_coef == 0) return std::nullopt;
@@ -165,15 +162,15 @@ void Run::Step() {
   TakeComing(&figures);
   auto stage = Clock::now();
   engine_.UpdateWeights(model_, state_.step);
-  figures.Set("timing_s/update_weights", Since(stage));
+  figures.Set("timing_s/update_weights", SecondsSince(stage));
   Metrics metrics = figures.Values();
   const bool evaluates = EvaluationDue();
   if (evaluates) {
     stage = Clock::now();
     EvaluateNow(&metrics);
-    metrics["timing_s/testing"] = Since(stage);
+    metrics["timing_s/testing"] = SecondsSince(stage);
   }
-  const double seconds = Since(start);
+  const double seconds = SecondsSince(start);
   metrics["timing_s/step"] = seconds;
   metrics["perf/time_per_step"] = seconds;
   metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
@@ -186,7 +183,7 @@ void Run::Step() {
   if (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0) {
     stage = Clock::now();
     Save();
-    state_.train_seconds += Since(stage);
+    state_.train_seconds += SecondsSince(stage);
   }
 }
 
@@ -208,7 +205,7 @@ void Run::TakeComing(StepMetrics* metrics) {
   if (!coming_.valid()) return;
   const auto start = Clock::now();
   state_.waiting.push_back(coming_.get());
-  metrics->Set("timing_s/gen_wait", Since(start));
+  metrics->Set("timing_s/gen_wait", SecondsSince(start));
 }
 
 void Run::Learn(const Experience& experience, StepMetrics* metrics) {
@@ -237,7 +234,7 @@ void Run::Learn(const Experience& experience, StepMetrics* metrics) {
   };
   learner_.Learn(state_.step, experience, hooks, metrics);
   if (audit) audit->Finish(metrics);
-  metrics->Set("timing_s/update_actor", Since(start));
+  metrics->Set("timing_s/update_actor", SecondsSince(start));
 }
 
 void Run::AddRolloutFigures(const Experience& e, StepMetrics* metrics) const {
