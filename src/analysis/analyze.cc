@@ -51,7 +51,7 @@ class Laboratory {
       : config_(config),
         options_(options),
         text_(ModelText::FromDirectory(config.model.path, config.data)),
-        prompts_(LoadPrompts(text_, config.data, config.data.train)),
+        prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
         learner_(config_, model_, std::nullopt),
         start_(model_, learner_.optimizer()),

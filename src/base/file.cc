@@ -15,10 +15,10 @@ namespace augur {
 namespace {
 
 Error SystemError(const std::filesystem::path& path, std::string_view action, int code) {
-  const std::string_view remedy = code == ENOENT   ? "check the path"
-                                  : code == ENOSPC ? "free some disk space and run again"
-                                  : code == EACCES ? "check the permissions"
-                                                   : "";
+  const std::string_view remedy = code == ENOENT || code == ENOTDIR ? "check the path"
+                                  : code == ENOSPC                  ? "free some disk space and run again"
+                                  : code == EACCES                  ? "check the permissions"
+                                                                    : "";
   return Error(path.string(), fmt::format("cannot {}: {}", action, std::strerror(code)), remedy);
 }
 
@@ -36,6 +36,14 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// Something to write to that is no file of its own. The links under /dev and /proc lead to what this process
+// has open.
+bool IsDeviceOrPipe(const std::filesystem::path& path) {
+  if (path.string().starts_with("/dev/") || path.string().starts_with("/proc/")) return true;
+  struct stat status;
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
 
 size_t RegularFileSize(const Descriptor& file, const std::filesystem::path& path) {
   struct stat status;
@@ -68,17 +76,26 @@ void WriteFileAtomically(const std::filesystem::path& path, std::string_view con
   file.Commit();
 }
 
+void RequireWritable(const std::filesystem::path& path) {
+  if (!IsDeviceOrPipe(path)) const AtomicFile probe(path);
+}
+
 AtomicFile::AtomicFile(const std::filesystem::path& path)
-    : path_(path),
-      temporary_(fmt::format("{}.tmp.{}", path.string(), ::getpid())),
-      fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) throw SystemError(path_, "create", errno);
+    : direct_(IsDeviceOrPipe(path)),
+      path_(!direct_ && std::filesystem::is_symlink(path) ? std::filesystem::weakly_canonical(path) : path),
+      temporary_(direct_ ? path_.string() : fmt::format("{}.tmp.{}", path_.string(), ::getpid())) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path_, none)) {
+    throw Error(path.string(), "is a directory", "name a file in it");
+  }
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CLOEXEC | (direct_ ? 0 : O_CREAT | O_TRUNC), 0644);
+  if (fd_ < 0) throw SystemError(path, "create", errno);
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!direct_) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::Write(std::string_view piece) {
@@ -91,6 +108,10 @@ void AtomicFile::Write(std::string_view piece) {
 }
 
 void AtomicFile::Commit() {
+  if (direct_) {
+    if (::close(std::exchange(fd_, -1)) != 0) throw SystemError(path_, "write", errno);
+    return;
+  }
   if (::fsync(fd_) != 0) throw SystemError(path_, "sync to disk", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw SystemError(path_, "replace", errno);
   ::close(std::exchange(fd_, -1));

@@ -14,8 +14,12 @@ std::string ReadFile(const std::filesystem::path& path);
 
 // Writes to a temporary file beside `path`, syncs it and renames it over `path`, so that a reader sees the
 // old content or the new one and never a part. Throws Error (disk full, no permission) and leaves `path`
-// untouched.
+// untouched. A symbolic link stays one: what it leads to is replaced. Devices and pipes are written to.
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
+
+// Throws Error where WriteFileAtomically would, as far as can be known: before the work whose result goes
+// there.
+void RequireWritable(const std::filesystem::path& path);
 
 // The same for content that comes in pieces: Write them, then Commit. Without Commit nothing remains.
 class AtomicFile {
@@ -30,6 +34,7 @@ class AtomicFile {
   void Commit();
 
  private:
+  const bool direct_;  // a device or a pipe, which cannot be replaced
   const std::filesystem::path path_;
   const std::filesystem::path temporary_;
   int fd_;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "metrics/progress.h"
@@ -86,23 +87,23 @@ void AddAnalyzeCommand(CLI::App& app) {
   command->add_option("CHANGES", arguments->overrides,
                       "key=value pairs that change it, e.g. mask.delta=0.05 model.precision=fp8");
   command->add_option("--seeds", options.seeds, "How many seeds, counted from run.seed")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   command->add_option("--sequences", options.sequences, "Responses in each seed's batch")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   command->add_option("--warmup", options.warmup, "Training steps before the batch that is measured")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   command
       ->add_option("--preceding", options.preceding,
                    "Minibatches of the batch learned from before the measured one")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   command
       ->add_option("--decompose", options.decomposed,
                    "Outside tokens of a seed whose change is split by cause")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   command->callback([arguments] { Run(*arguments); });
 }

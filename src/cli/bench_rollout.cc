@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "cli/bench.h"
+#include "cli/flag_checks.h"
 #include "model/load.h"
 #include "model/shapes.h"
 #include "ops/measure.h"
@@ -120,21 +121,19 @@ void AddBenchRollout(CLI::App& bench) {
   command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, ...")->capture_default_str();
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--precision,--dtype", options->precision, "fp32, bf16 or fp8")->capture_default_str();
-  command->add_option("--batch", options->batch, "Prompts")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch, "Prompts")->capture_default_str()->check(AtLeast(1));
   command->add_option("--prompt", options->prompt, "Tokens in each")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->add_option("--new", options->tokens, "Tokens generated after each")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->add_option("--top-logprobs", options->support, "K: most likely tokens recorded at each position")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   command->add_option("--rounds", options->rounds, "The fastest of this many counts")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { Measure(*options); });
 }

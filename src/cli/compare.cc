@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/compare_file.h"
+#include "cli/flag_checks.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "report/report.h"
@@ -162,10 +163,10 @@ void AddCompareCommand(CLI::App& app) {
   command->add_option("CONFIG", arguments->words, "Comparisons or configurations, and key=value for all arms")
       ->required();
   command->add_option("--seeds", arguments->seeds, "How many seeds")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   command->add_option("--first-seed", arguments->first_seed, "The first of them")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   command->add_option("--dir", arguments->dir,
                       "Where the runs go; by default the file's dir, or runs/ and its name");

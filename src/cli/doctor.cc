@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/doctor_parity.h"
+#include "cli/flag_checks.h"
 #include "ops/device.h"
 
 namespace augur {
@@ -68,11 +69,11 @@ void AddDoctorCommand(CLI::App& app) {
                       "Prompts as {\"tokens\":[...]} lines of a file instead of random ones");
   command->add_option("--prompts", options->prompts, "Random prompts")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->add_option("--max-tokens", options->tokens, "Tokens sampled after each")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command->add_option("--seed", options->seed, "Of prompts and draws")->capture_default_str();
+      ->check(AtLeast(1));
+  command->add_option("--seed", options->seed, "Of prompts and draws")->capture_default_str()->check(Seed());
   command->add_flag("--json", options->json, "One JSON line a precision, without the machine");
   command->footer(
       "With a MODEL: samples at temperature 1, rescores the tokens with the trainer's forward and the same "

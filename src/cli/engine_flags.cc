@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/flag_checks.h"
 #include "config/options.h"
 #include "model/load.h"
 #include "train/device.h"
@@ -47,6 +48,17 @@ std::vector<int32_t> EndTokensWithoutTokenizer(const std::filesystem::path& dire
   return ids;
 }
 
+// How many rows of the head are tokens, where a tokenizer that can be read says so; 0 where none does.
+int64_t VocabularyOf(const std::filesystem::path& directory, int64_t rows) {
+  if (!std::filesystem::exists(directory / "tokenizer.json")) return 0;
+  try {
+    const auto size = static_cast<int64_t>(Tokenizer::FromDirectory(directory).vocab_size());
+    return size <= rows ? size : 0;
+  } catch (const Error&) {
+    return 0;  // token ids come in and go out: it is not needed
+  }
+}
+
 }  // namespace
 
 void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
@@ -60,7 +72,7 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "CPU threads; 0 takes all cores")
       ->capture_default_str()
-      ->check(CLI::Range(0, 4096));
+      ->check(CLI::Range(0, 1024));
   command->add_option("--memory-share", flags->memory_share, "Share of the free memory for keys and values")
       ->capture_default_str();
   command->add_option("--max-batch", flags->max_batch, "Most sequences decoded at once; 0 takes what fits")
@@ -99,7 +111,9 @@ void AddSamplingFlags(CLI::App* command, SamplingFlags* flags) {
       ->add_option("--min-p", flags->min_p,
                    "Sample from tokens at least this likely, relative to the most likely one; 0 is off")
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "Every draw follows from it")->capture_default_str();
+  command->add_option("--seed", flags->seed, "Every draw follows from it")
+      ->capture_default_str()
+      ->check(Seed());
   command->add_flag("--ignore-eos", flags->ignore_eos,
                     "Go on to --max-tokens, past tokens that end a response");
   command->add_option("--stop", flags->stop, "Text that ends a response; may be given several times")
@@ -117,7 +131,8 @@ SamplingOptions MakeSamplingOptions(const SamplingFlags& flags, const std::optio
   options.samples = flags.samples;
   options.seed = flags.seed;
   options.stop_texts = flags.stop;
-  if (text) options.vocabulary = static_cast<int64_t>(text->tokenizer.vocab_size());
+  options.vocabulary = text ? static_cast<int64_t>(text->tokenizer.vocab_size())
+                            : VocabularyOf(engine.model, config.vocab_size);
   if (!flags.ignore_eos) {
     options.end_tokens = text ? text->end_tokens : EndTokensWithoutTokenizer(engine.model, config.vocab_size);
   }

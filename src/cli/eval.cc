@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
+#include "cli/flag_checks.h"
 #include "eval/scores.h"
 #include "metrics/progress.h"
 #include "reward/verifier.h"
@@ -44,11 +45,12 @@ class EvalRun {
         loaded_(LoadEngine(options.engine)) {
     if (options.verifier != "auto") FindVerifier(options.verifier, "--verifier");
     data_.max_prompt_tokens = INT64_MAX;  // the engine names those that are too long for the model
-    prompts_ = LoadPrompts(*text_, data_, options.files, options.limit);
+    prompts_ = LoadPrompts(*text_, data_, options.files, options.limit, /*keep_bad_rows=*/true);
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
   }
 
   void Run() {
+    const StopSignals signals;
     Sample();
     if (StopSignals::Received() != nullptr) {
       fmt::print(stderr, "augur: stopped by {}; no figures, since they would be of a part only\n",
@@ -87,6 +89,7 @@ class EvalRun {
     for (size_t i = 0; i < prompts_.prompts.size(); ++i) {
       const Prompt& prompt = prompts_.prompts[i];
       try {
+        if (!prompt.fault.empty()) throw Error("", prompt.fault, "");
         PromptScores scored{.data_source = prompt.data_source, .right = {}, .scores = {}, .answers = {}};
         const Verifier& verifier = VerifierFor(options_.verifier, prompt, "--verifier");
         for (size_t s = 0; s < samples; ++s) {
@@ -147,7 +150,7 @@ class EvalRun {
                           {"seed", sampling_.seed},
                           {"sources", sources},
                           {"failed", faults_}};
-    if (!scored_.empty()) report["overall"] = Figures(ScoresOverall(scored_), lengths_.at(""));
+    report["overall"] = scored_.empty() ? OrderedJson() : Figures(ScoresOverall(scored_), lengths_.at(""));
     return report;
   }
 
@@ -208,7 +211,7 @@ void AddEvalCommand(CLI::App& app) {
   command
       ->add_option("--prompts", options->limit, "How many prompts of each file, from its beginning; 0: all")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   command
       ->add_option("--verifier", options->verifier,
                    "How responses are scored (augur verify); auto chooses by ground truth and data source")
@@ -226,7 +229,9 @@ void AddEvalCommand(CLI::App& app) {
       "Example: augur eval models/smollm2-135m-instruct --chat --data gsm8k_test.jsonl --samples 16 --output "
       "gsm8k.json");
   command->callback([options] {
-    const StopSignals signals;
+    for (const std::string& file : {options->output, options->responses}) {
+      if (!file.empty()) RequireWritable(file);
+    }
     EvalRun(*options).Run();
   });
 }

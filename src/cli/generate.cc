@@ -62,6 +62,7 @@ void CheckInputs(const Options& options) {
   if (options.top_logprobs < 0) {
     throw Error("--top-logprobs", fmt::format("{} is negative", options.top_logprobs), "20 is usual");
   }
+  if (!options.output.empty() && options.output != "-") RequireWritable(options.output);
   if (!options.stats.empty() && options.stats != "json") {
     throw Error("--stats", fmt::format("'{}' is no format", options.stats), "write --stats json");
   }
@@ -95,6 +96,7 @@ class Generate {
   }
 
   void Run() {
+    const StopSignals signals;
     const auto start = Clock::now();
     Sample();
     seconds_ = SecondsSince(start);
@@ -224,7 +226,6 @@ void AddGenerateCommand(CLI::App& app) {
   command->footer(kFooter);
   command->callback([options] {
     CheckInputs(*options);
-    const StopSignals signals;
     Generate(*options).Run();
   });
 }

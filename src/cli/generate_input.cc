@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -61,6 +62,7 @@ GenerateInput ReadTokenLines(const std::string& file) {
     std::ios::sync_with_stdio(false);
     return ReadTokenLines(std::cin);
   }
+  if (std::filesystem::is_directory(file)) throw Error(file, "is a directory", "name a file");
   std::ifstream in(file);
   if (!in) throw Error(file, "cannot be opened", "check the path");
   return ReadTokenLines(in);
@@ -76,8 +78,14 @@ GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::
   }
   if (files.empty()) return input;
   const std::vector<std::filesystem::path> paths(files.begin(), files.end());
-  const PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+  PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+  columns.answer_required = false;
+  columns.keep_bad_rows = true;
   for (const Prompt& prompt : ReadPrompts(paths, columns)) {
+    if (!prompt.fault.empty()) {
+      input.Add(prompt.Where(), {}, prompt.fault);
+      continue;
+    }
     AddOrFault(&input, prompt.Where(), [&] { return EncodePrompt(text, data, prompt); });
   }
   return input;

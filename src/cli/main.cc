@@ -2,9 +2,13 @@
 // exit 2.
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -71,16 +75,27 @@ int Run(int argc, char** argv) {
   } catch (const augur::Error& error) {
     fmt::print(stderr, "augur: {}\n", error.what());
     return kUserError;
+  } catch (const std::system_error& error) {  // of fmt::print
+    fmt::print(stderr, "augur: {}; check where the output goes\n", error.what());
+    return kUserError;
   } catch (const std::exception& error) {
     fmt::print(stderr, "augur: internal error: {}\n", error.what());
     return kInternalError;
   }
 }
 
+// What was printed may still fail to arrive.
+int FlushOutput(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "augur: standard output: cannot write: {}; check where it goes\n", std::strerror(errno));
+  return code == 0 ? kUserError : code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int code = Run(argc, argv);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit fails, and is reported, like any other
+  const int code = FlushOutput(Run(argc, argv));
   std::fflush(nullptr);
   // Not return: torch's libraries do not all survive the destructors of their statics at the end of a
   // program.

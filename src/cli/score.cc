@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "model/forward.h"
 #include "model/load.h"
 #include "model/log_probs.h"
@@ -170,7 +171,7 @@ void AddScoreCommand(CLI::App& app) {
   command
       ->add_option("--batch-tokens", options->batch_tokens,
                    "Lines are computed together up to this many tokens (default 4096)")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->footer(
       "Reads {\"tokens\": [...]} a line from standard input and writes {\"logprobs\": [...]} a line: the "
       "natural\n"

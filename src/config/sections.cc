@@ -9,7 +9,7 @@ void RunSection::Fields(FieldList& list) {
       .MayChangeOnResume();
   list.Add("seed", seed, "Every random choice follows from it.").AtLeast(0);
   list.Add("device", device, "auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.");
-  list.Add("threads", threads, "CPU threads; 0 takes all cores.").AtLeast(0).AtMost(4096);
+  list.Add("threads", threads, "CPU threads; 0 takes all cores.").AtLeast(0).AtMost(1024);
   list.Add("resume", resume,
            "auto goes on from the newest checkpoint in the directory, never starts anew, a path goes on from "
            "that "
@@ -200,24 +200,17 @@ void CheckpointSection::Fields(FieldList& list) {
 
 void EvalSection::Fields(FieldList& list) {
   list.Section("eval", "Evaluation during the run; prompts are read as the section data says.");
-  list.Add("files", files, "JSONL or Parquet files; none: no evaluation.").MayChangeOnResume();
+  list.Add("files", files, "JSONL or Parquet files; none: no evaluation.");
   list.Add("every", every, "Steps between evaluations; 0: only at the end.").AtLeast(0).MayChangeOnResume();
   list.Add("at_start", at_start, "Evaluate before the first step too.").MayChangeOnResume();
-  list.Add("samples", samples, "Responses to each prompt.").AtLeast(1).MayChangeOnResume();
-  list.Add("prompts", prompts, "How many prompts of each file, from its beginning; 0: all.")
-      .AtLeast(0)
-      .MayChangeOnResume();
-  list.Add("temperature", temperature, "0 is greedy.").AtLeast(0).MayChangeOnResume();
+  list.Add("samples", samples, "Responses to each prompt.").AtLeast(1);
+  list.Add("prompts", prompts, "How many prompts of each file, from its beginning; 0: all.").AtLeast(0);
+  list.Add("temperature", temperature, "0 is greedy.").AtLeast(0);
   list.Add("top_p", top_p, "Sample from the most likely tokens that hold this mass; 1 is off.")
       .Above(0)
-      .AtMost(1)
-      .MayChangeOnResume();
-  list.Add("top_k", top_k, "Sample from this many most likely tokens; 0 is off.")
-      .AtLeast(0)
-      .MayChangeOnResume();
-  list.Add("max_tokens", max_tokens, "Most tokens in a response; 0 takes rollout.max_tokens.")
-      .AtLeast(0)
-      .MayChangeOnResume();
+      .AtMost(1);
+  list.Add("top_k", top_k, "Sample from this many most likely tokens; 0 is off.").AtLeast(0);
+  list.Add("max_tokens", max_tokens, "Most tokens in a response; 0 takes rollout.max_tokens.").AtLeast(0);
 }
 
 void AuditSection::Fields(FieldList& list) {

@@ -41,10 +41,12 @@ const Json* FindColumn(const Json& row, const std::string& named,
 Error Missing(const Json& row, std::string_view what, const std::string& named, const std::string& where) {
   std::vector<std::string> names;
   for (const auto& item : row.items()) names.push_back(item.key());
+  const std::string_view flag = what == "data source" ? "data-source" : what;
   const std::string sought = named.empty() ? "" : fmt::format(" in the column \"{}\"", named);
   return Error(where, fmt::format("no {}{}", what, sought),
-               fmt::format("the row has {}; name the column of the {} in the configuration",
-                           names.empty() ? "no columns" : fmt::format("{}", fmt::join(names, ", ")), what));
+               fmt::format("the row has {}; name the column of the {} (data.{}_key, or --{}-key)",
+                           names.empty() ? "no columns" : fmt::format("{}", fmt::join(names, ", ")), what,
+                           flag == "data-source" ? "data_source" : flag, flag));
 }
 
 std::vector<ChatMessage> ReadMessages(const Json& value, const std::string& where) {
@@ -66,6 +68,18 @@ std::string FillTemplate(const std::string& prompt_template, const std::string& 
                 "write {prompt} where the prompt goes");
   }
   return std::string(prompt_template).replace(at, kPlaceholder.size(), text);
+}
+
+// GSM8K as published ends a worked solution with "#### " and the answer, in which commas group digits.
+Json FinalAnswer(const Json& answer) {
+  constexpr std::string_view kMark = "\n#### ";
+  if (!answer.is_string()) return answer;
+  std::string text = answer.get<std::string>();
+  const size_t mark = text.rfind(kMark);
+  if (mark == std::string::npos) return answer;
+  text.erase(0, mark + kMark.size());
+  std::erase(text, ',');
+  return text;
 }
 
 bool IsCountdown(const Json& row) {
@@ -101,10 +115,10 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   const Json* answer =
       FindColumn(row, columns.answer, {"reward_model.ground_truth", "label", "answer", "solution"});
   if (answer != nullptr) {
-    prompt.ground_truth = *answer;
+    prompt.ground_truth = FinalAnswer(*answer);
   } else if (columns.answer.empty() && IsCountdown(row)) {
     prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};
-  } else {
+  } else if (columns.answer_required) {
     throw Missing(row, "answer", columns.answer, where);
   }
 

@@ -1,5 +1,7 @@
 #include "data/prompt_set.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "data/jsonl.h"
@@ -13,8 +15,13 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
                 std::vector<Prompt>* prompts) {
   const size_t before = prompts->size();
   const auto append = [&](const Json& row, size_t line) {
-    const std::string where = fmt::format("{}:{}", path.string(), line);
-    Prompt prompt = PromptFromRow(row, columns, where);
+    Prompt prompt;
+    try {
+      prompt = PromptFromRow(row, columns, fmt::format("{}:{}", path.string(), line));
+    } catch (const Error& error) {
+      if (!columns.keep_bad_rows) throw;
+      prompt.fault = error.what();
+    }
     prompt.index = prompts->size();
     prompt.file = path.string();
     prompt.line = line;
@@ -29,6 +36,10 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
     ForEachJsonLine(file.text(), path.string(), append);
   }
   if (prompts->size() == before) throw Error(path.string(), "holds no prompts", "check the path");
+  const auto added = std::span(*prompts).subspan(before);
+  if (std::ranges::all_of(added, [](const Prompt& prompt) { return !prompt.fault.empty(); })) {
+    throw Error("", added.front().fault, "");
+  }
 }
 
 void AppendTask(const std::string& name, std::vector<Prompt>* prompts) {

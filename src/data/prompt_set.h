@@ -23,6 +23,10 @@ struct PromptColumns {
   // Where a prompt is plain text, the text around it, with {prompt} in its place; e.g. an instruction to end
   // with "Answer:". Empty: nothing around it.
   std::string prompt_template = {};
+  bool answer_required = true;  // otherwise a row may have none
+  // A row of JSON that holds no usable prompt becomes a Prompt with its fault, as long as the file has
+  // others; otherwise it is thrown.
+  bool keep_bad_rows = false;
 };
 
 // The prompt a row describes; index, file and line are left to the caller. Throws Error at `where` when

@@ -312,9 +312,10 @@ void Generation::Append(Sample* sample, int64_t draw) {
   if (finite_[draw] == 0) {
     Finish(sample, FinishReason::kFailed,
            Error(sample->group->request->where,
-                 fmt::format("the model's logits are not finite after {} tokens of the response",
+                 fmt::format("the model's logits are not finite after {} tokens of the response: its weights "
+                             "hold NaN, or overflow in this precision",
                              rollout.tokens.size()),
-                 "its weights hold NaN or overflow in this precision")
+                 "take another checkpoint, or fp32")
                .what());
     return;
   }

@@ -1,9 +1,14 @@
-#include <cmath>
-
 #include "base/error.h"
 #include "rollout/engine.h"
 
 namespace augur {
+namespace {
+
+// Beyond these, logits divided by it leave the range of float32.
+constexpr double kLeastTemperature = 1e-30, kMostTemperature = 1e30;
+constexpr int64_t kMostSamples = 1'000'000;
+
+}  // namespace
 
 std::string_view FinishReasonName(FinishReason reason) {
   switch (reason) {
@@ -44,11 +49,13 @@ void CheckTrainingSampling(const SamplingOptions& options, std::string_view wher
 }
 
 void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& config, bool has_text) {
-  auto require = [](bool good, std::string_view field, std::string what, std::string_view remedy) {
+  auto require = [](bool good, std::string_view field, const std::string& what, std::string_view remedy) {
     if (!good) throw Error(field, what, remedy);
   };
-  require(std::isfinite(options.temperature) && options.temperature >= 0, "temperature",
-          fmt::format("{} is not a temperature", options.temperature), "give 0 (greedy) or more");
+  require(options.temperature == 0 ||
+              (options.temperature >= kLeastTemperature && options.temperature <= kMostTemperature),
+          "temperature", fmt::format("{} is not a temperature", options.temperature),
+          fmt::format("give 0 (greedy), or {} to {}", kLeastTemperature, kMostTemperature));
   require(options.top_k >= 0, "top_k", fmt::format("{} is negative", options.top_k),
           "give a count, or 0 for all");
   require(options.top_p > 0 && options.top_p <= 1, "top_p", fmt::format("{} is not a share", options.top_p),
@@ -59,6 +66,8 @@ void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& con
           "give 1 or more");
   require(options.samples >= 1, "samples", fmt::format("{} leaves no response", options.samples),
           "give 1 or more");
+  require(options.samples <= kMostSamples, "samples", fmt::format("{} are too many", options.samples),
+          fmt::format("give at most {} and call several times", kMostSamples));
   require(options.vocabulary >= 0 && options.vocabulary <= config.vocab_size, "vocabulary",
           fmt::format("{} tokens, but the model's head has {} rows", options.vocabulary, config.vocab_size),
           "use the tokenizer that belongs to the model");

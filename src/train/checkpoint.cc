@@ -133,7 +133,8 @@ std::optional<fs::path> CheckpointStore::FindNewest(
     const fs::path path = PathOf(steps.back());
     const auto why = WhyDamaged(path);
     if (!why) return path;
-    warn(fmt::format("{} is damaged ({}); trying the one before it", path.string(), *why));
+    warn(fmt::format("{} is damaged ({}); {}", path.string(), *why,
+                     steps.size() > 1 ? "trying the one before it" : "none is left: beginning anew"));
   }
   return std::nullopt;
 }

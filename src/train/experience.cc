@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "train/advantage.h"
 
 namespace augur {
@@ -23,6 +24,16 @@ SamplingOptions TrainingSampling(const RlConfig& config, const ModelText& text) 
 
 // With rollout.support 0 the sampled token is its own support, all that ratio masks need.
 void RecordSampledAlone(Rollout* rollout) { rollout->support = {1, rollout->tokens, rollout->logprobs}; }
+
+// Nothing can be learned from failures, and a model that only fails will go on doing so.
+void RequireAnyResponse(const Experience& experience) {
+  if (experience.failed < static_cast<int64_t>(experience.rollouts.size())) return;
+  throw Error("rollout",
+              fmt::format("not one of {} responses could be generated; the first: {}",
+                          experience.rollouts.size(), experience.rollouts.front().error),
+              "where the weights have left the finite numbers, go on from an earlier checkpoint "
+              "(run.resume) with a smaller train.lr");
+}
 
 }  // namespace
 
@@ -75,6 +86,7 @@ void ExperienceMaker::Generate(uint64_t* position, Experience* experience) {
     experience->rollouts.push_back(std::move(rollout));
   }
   experience->generate_seconds += SecondsSince(start);
+  RequireAnyResponse(*experience);
 }
 
 void ExperienceMaker::ScoreAll(size_t from, Experience* experience) {

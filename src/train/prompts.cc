@@ -1,7 +1,10 @@
 #include "train/prompts.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "data/prompt_set.h"
+#include "model/load.h"
 
 namespace augur {
 namespace {
@@ -37,9 +40,17 @@ std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data
   return text.tokenizer.EncodeWithSpecialTokens(prompt.text);
 }
 
+DataSection DataWithinContext(const RlConfig& config) {
+  DataSection data = config.data;
+  const int64_t context = ReadModelConfig(config.model.path).max_positions;
+  if (context > 1) data.max_prompt_tokens = std::min(data.max_prompt_tokens, context - 1);
+  return data;
+}
+
 TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
-                             const std::vector<std::string>& files, int64_t limit) {
-  const PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+                             const std::vector<std::string>& files, int64_t limit, bool keep_bad_rows) {
+  PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+  columns.keep_bad_rows = keep_bad_rows;
   std::vector<Prompt> prompts;
   for (const std::string& file : files) {
     const std::filesystem::path path = file;
@@ -51,7 +62,10 @@ TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
     }
   }
   return TokenizePrompts(
-      std::move(prompts), [&](const Prompt& prompt) { return EncodePrompt(text, data, prompt); },
+      std::move(prompts),
+      [&](const Prompt& prompt) {
+        return prompt.fault.empty() ? EncodePrompt(text, data, prompt) : std::vector<int32_t>();
+      },
       static_cast<size_t>(data.max_prompt_tokens), data.overlong);
 }
 

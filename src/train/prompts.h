@@ -30,8 +30,13 @@ struct ModelText {
 // The prompt's tokens, ready for the model to continue.
 std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data, const Prompt& prompt);
 
-// All prompts of the files, tokenized. `limit` takes that many of each file's beginning; 0 takes all.
+// The section `data` with no prompt allowed that fills the model's context.
+DataSection DataWithinContext(const RlConfig& config);
+
+// All prompts of the files, tokenized. `limit` takes that many of each file's beginning; 0 takes all. With
+// keep_bad_rows (see PromptColumns) those have no tokens.
 TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
-                             const std::vector<std::string>& files, int64_t limit = 0);
+                             const std::vector<std::string>& files, int64_t limit = 0,
+                             bool keep_bad_rows = false);
 
 }  // namespace augur

@@ -35,6 +35,12 @@ namespace fs = std::filesystem;
 std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   if (config.algorithm.kl_coef == 0) return std::nullopt;
   const std::string& path = config.model.reference.empty() ? config.model.path : config.model.reference;
+  const int64_t tokens = ReadModelConfig(config.model.path).vocab_size;
+  if (const int64_t others = ReadModelConfig(path).vocab_size; others != tokens) {
+    throw Error("model.reference",
+                fmt::format("{} has a vocabulary of {} tokens, the model one of {}", path, others, tokens),
+                "give a model with the same tokenizer");
+  }
   return LoadModel(path, TrainerType(config.model.precision), device);
 }
 
@@ -96,7 +102,7 @@ Run::Run(const RlConfig& config, const TrainOptions& options)
       store_(run_),
       device_(RunDevice(config.run)),
       text_(ModelText::FromDirectory(config.model.path, config.data)),
-      prompts_(LoadPrompts(text_, config.data, config.data.train)),
+      prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
       model_(LoadModel(config.model.path, TrainerType(config.model.precision), device_)),
       learner_(config, model_, LoadReference(config, device_)),
       engine_(model_, MakeEngineOptions(config, device_)),
@@ -106,7 +112,7 @@ Run::Run(const RlConfig& config, const TrainOptions& options)
       beside_(device_) {
   for (const Prompt& prompt : prompts_.prompts) VerifierFor(config.reward, prompt);
   if (!config.eval.files.empty()) {
-    eval_prompts_ = LoadPrompts(text_, config.data, config.eval.files, config.eval.prompts);
+    eval_prompts_ = LoadPrompts(text_, DataWithinContext(config), config.eval.files, config.eval.prompts);
     for (const Prompt& prompt : eval_prompts_->prompts) VerifierFor(config.reward, prompt);
   }
   Resume();

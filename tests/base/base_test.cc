@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -61,6 +63,32 @@ TEST_F(FileTest, AFailedWriteLeavesTheOldContentAndNoTemporary) {
   EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
   EXPECT_EQ(ReadFile(path), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 1);
+}
+
+TEST_F(FileTest, ALinkStaysALinkAndAPipeAPipe) {
+  WriteFileAtomically(dir_ / "target", "old");
+  std::filesystem::create_symlink("target", dir_ / "link");
+  WriteFileAtomically(dir_ / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(dir_ / "link"));
+  EXPECT_EQ(ReadFile(dir_ / "target"), "new");
+
+  const std::filesystem::path pipe = dir_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::future<std::string> read = std::async(std::launch::async, [&] { return ReadFile(pipe); });
+  WriteFileAtomically(pipe, "through");
+  EXPECT_EQ(read.get(), "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_NE(MessageOf([] { WriteFileAtomically("/dev/full", "x"); }).find("No space left"),
+            std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+TEST_F(FileTest, WhatCannotBeWrittenIsKnownBefore) {
+  RequireWritable(dir_ / "new");
+  EXPECT_TRUE(std::filesystem::is_empty(dir_));
+  EXPECT_NE(MessageOf([&] { RequireWritable(dir_); }).find("is a directory; name a file"), std::string::npos);
+  EXPECT_NE(MessageOf([&] { RequireWritable(dir_ / "none" / "x"); }).find("check the path"),
+            std::string::npos);
 }
 
 TEST_F(FileTest, AnAtomicFileWithoutCommitLeavesNothing) {

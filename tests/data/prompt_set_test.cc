@@ -33,6 +33,7 @@ TEST(PromptRow, ReadsSlimesAndTrlsColumnsAndBareProblems) {
   for (const char* row : {R"({"prompt": "p", "label": "7"})", R"({"prompt": "p", "answer": "7"})",
                           R"({"prompt": "p", "solution": "7"})", R"({"problem": "p", "answer": "7"})",
                           R"({"question": "p", "answer": "7", "solution": "so 7"})",
+                          R"({"question": "p", "answer": "3 + 4 = <<3+4=7>>7\n#### 7"})",
                           R"({"prompt": "p", "label": null, "answer": "7", "problem": "q"})"}) {
     const Prompt prompt = Read(row);
     EXPECT_EQ(prompt.text, "p") << row;

@@ -52,6 +52,16 @@ def evaluate(model, data, tmp_path, *flags, check=True):
     return done, json.loads(out.read_text()), [json.loads(line) for line in responses.read_text().splitlines()]
 
 
+def test_rows_that_cannot_be_used_are_named_and_the_others_scored(model, data, tmp_path):
+    data[0].write_text(data[0].read_text() + '{"question":"","answer":"a"}\n{"question":"x"}\n')
+    done, report, responses = evaluate(model, data, tmp_path, "--samples", 2, check=False)
+    assert done.returncode == 2 and report["overall"]["prompts"] == 9
+    assert [f.split(": ", 1)[1].split(";")[0] for f in report["failed"]] == ["the prompt is empty", "no answer"]
+    data[0].write_text('{"question":"x"}\n')
+    done = run_augur("eval", model, "--data", data[0], check=False)
+    assert done.returncode == 2 and "--answer-key" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_figures_are_those_of_the_responses(model, data, tmp_path):
     done, report, responses = evaluate(model, data, tmp_path, "--samples", 8, "--seed", 5)
     assert set(report["sources"]) == {"letters", "words"} and len(responses) == 9 * 8

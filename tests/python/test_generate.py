@@ -159,6 +159,10 @@ def test_logits_that_overflow_name_the_prompt(tmp_path):
         (["--max-tokens", 0], "max_tokens"),
         (["--samples", 0], "samples"),
         (["--temperature", -1], "temperature"),
+        (["--temperature", "1e-40"], "give 0 (greedy), or 1e-30"),
+        (["--samples", 10**9], "too many"),
+        (["--seed", -1], "--seed"),
+        (["--seed", 2**64], "too large"),
         (["--top-p", 0], "top_p"),
         (["--precision", "fp16"], "did you mean"),
         (["--device", "tpu"], "--device"),
@@ -252,6 +256,43 @@ def test_prompts_come_from_data_files(with_text, tmp_path):
     run_augur("generate", directory, *flags)
     prompts = [json.loads(line)["prompt_tokens"] for line in output.read_text().splitlines()]
     assert prompts == [tokenizer.encode(t).ids for t in ("Q: What is 1 + 1? A:", "Q: Why? A:")]
+
+
+def test_rows_without_a_prompt_are_named_and_the_others_are_kept(with_text, tmp_path):
+    _, _, directory = with_text
+    data = tmp_path / "some.jsonl"
+    data.write_text('{"prompt":"a"}\n{"prompt":""}\n{"prompt":7}\n{"prompt":"b","answer":"1"}\n')
+    output = tmp_path / "out.jsonl"
+    flags = ["--data", data, "--max-tokens", 2, "--ignore-eos", "--output", output]
+    done = run_augur("generate", directory, *flags, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 2
+    assert f"{data}:2: the prompt is empty" in done.stderr and f"{data}:3: the prompt is a number" in done.stderr
+    reasons = [json.loads(line)["finish_reason"] for line in output.read_text().splitlines()]
+    assert reasons == ["length", "failed", "failed", "length"]
+    data.write_text('{"text":"a"}\n{"text":"b"}\n')
+    done = run_augur("generate", directory, *flags, check=False)
+    assert done.returncode == 2 and ":1: no prompt; the row has text" in done.stderr and "--prompt-key" in done.stderr
+
+
+def test_an_output_that_cannot_be_written_is_said_before_the_work(models, tmp_path):
+    _, directory = models("llama")
+    for output, message in ((tmp_path, "is a directory"), (tmp_path / "none" / "x", "check the path")):
+        flags = ["--max-tokens", 500, "--samples", 200, "--ignore-eos", "--output", output]
+        start = time.monotonic()
+        done = run_augur("generate", directory, "--tokens-input", "-", *flags, stdin=as_lines(PROMPTS), check=False)
+        assert done.returncode == 2 and message in done.stderr and time.monotonic() - start < 5
+    with open("/dev/full", "w") as full:
+        command = [PROGRAM, "generate", directory, "--tokens-input", "-", "--max-tokens", "2"]
+        done = subprocess.run(command, input=as_lines(PROMPTS), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and "standard output: cannot write" in done.stderr
+
+
+def test_a_signal_while_input_is_awaited_ends_the_program(models):
+    command = [PROGRAM, "generate", models("llama")[1], "--tokens-input", "-"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == -signal.SIGINT
 
 
 def test_without_a_prompt_the_error_says_how_to_give_one(models):

@@ -164,6 +164,38 @@ def test_changed_settings_are_named_and_refused_unless_told(tmp_path, policy):
     assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1, 2]
 
 
+def test_before_and_after_are_measured_alike(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=2)
+    run_augur("train", config)
+    refused = run_augur("train", config, "train.steps=3", "eval.samples=4", check=False)
+    assert refused.returncode == 2 and "eval.samples: 2 -> 4" in refused.stderr
+
+
+def test_a_reference_model_with_another_vocabulary_is_refused(tmp_path, policy):
+    other = tmp_path / "other"
+    shutil.copytree(policy, other)
+    fields = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(fields | {"vocab_size": fields["vocab_size"] + 8}))
+    config = small_config(tmp_path, policy, train__steps=1)
+    done = run_augur("train", config, f"model.reference={other}", "algorithm.kl_coef=0.1", check=False)
+    assert done.returncode == 2 and "model.reference" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_prompt_that_fills_the_context_is_named(tmp_path, policy):
+    data = tmp_path / "long.jsonl"
+    data.write_text(json.dumps({"prompt": "1 " * 5000, "answer": "1"}) + "\n")
+    config = small_config(tmp_path, policy, train__steps=1, data__max_prompt_tokens=100000)
+    for changes in ([f"data.train=[{data}]"], [f"eval.files=[{data}]"]):
+        done = run_augur("train", config, *changes, check=False)
+        assert done.returncode == 2 and f"{data}:1: the prompt has" in done.stderr
+
+
+def test_a_model_that_only_fails_stops_the_run(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=6, train__lr=1e30, eval__files="[]")
+    done = run_augur("train", config, "train.warmup_steps=0", check=False)
+    assert done.returncode == 2 and "could be generated" in done.stderr and "train.lr" in done.stderr
+
+
 def test_a_run_may_resume_from_a_named_checkpoint(tmp_path, policy, straight):
     config = small_config(tmp_path, policy, train__steps=6, checkpoint__keep=0)
     run_augur("train", config)
