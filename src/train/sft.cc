@@ -161,12 +161,9 @@ Metrics Run::Step() {
   ++step_;
   bad_updates_.Count(update.skipped, step_);
   const double seconds = SecondsSince(start);
-  return {{"train/loss", sums.loss},
-          {"train/grad_norm", update.grad_norm},
-          {"train/lr", lr},
-          {"train/skipped_updates", update.skipped ? 1 : 0},
-          {"timing_s/step", seconds},
-          {"perf/throughput", static_cast<double>(sums.packed_tokens) / seconds}};
+  return {{"train/loss", sums.loss},  {"train/grad_norm", update.grad_norm},
+          {"train/lr", lr},           {"train/skipped_updates", update.skipped ? 1 : 0},
+          {"timing_s/step", seconds}, {"perf/throughput", static_cast<double>(sums.packed_tokens) / seconds}};
 }
 
 void Run::Log(const Metrics& metrics) {
