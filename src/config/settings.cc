@@ -53,6 +53,11 @@ const FieldSection& FindSection(const std::string& name, const FieldList& fields
     throw Error(where, fmt::format("'{}' is written in one word", name),
                 fmt::format("write it as a key of the section '{}'", name.substr(0, name.find('.'))));
   }
+  for (const auto& [section, command] : {std::pair("sft", "sft"), {"base", "compare"}, {"arms", "compare"}}) {
+    if (name != section) continue;
+    throw Error(where, fmt::format("'{}' belongs to a file of augur {}", name, command),
+                fmt::format("run augur {} with it", command));
+  }
   throw UnknownName(where, "section", Printable(name), names);
 }
 

@@ -17,10 +17,10 @@ class BadUpdates {
   void Count(bool skipped, int64_t step) {
     in_row_ = skipped ? in_row_ + 1 : 0;
     if (in_row_ < limit_) return;
-    throw Error(
-        fmt::format("step {}", step),
-        fmt::format("{} updates in a row had a loss or gradient that is not finite", in_row_),
-        "lower the learning rate or grad_clip, or take model.precision fp32; the last checkpoint is intact");
+    throw Error(fmt::format("step {}", step),
+                fmt::format("{} updates in a row had a loss or gradient that is not finite", in_row_),
+                "lower the learning rate or grad_clip, or take model.precision fp32; what was saved before "
+                "is intact");
   }
 
   int64_t in_row() const { return in_row_; }

@@ -238,6 +238,7 @@ void Run::Learn(const Experience& experience, StepMetrics* metrics) {
   hooks.after_update = [&](const UpdateResult& result) {
     if (dump) dump->AfterUpdate(result);
   };
+  for (const char* count : {"actor/updates", "actor/skipped_updates"}) metrics->AddSum(count, 0);
   learner_.Learn(state_.step, experience, hooks, metrics);
   if (audit) audit->Finish(metrics);
   metrics->Set("timing_s/update_actor", SecondsSince(start));

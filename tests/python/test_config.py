@@ -49,3 +49,9 @@ def test_a_fault_on_the_command_line_names_the_override(config):
     done = run_augur("config", config(), "train.stesp=4", check=False)
     assert done.returncode == 2
     assert "train.stesp=4: unknown key 'train.stesp'; did you mean 'train.steps'?" in done.stderr
+
+
+@pytest.mark.parametrize(("recipe", "command"), [("tiny-sft.yaml", "sft"), ("compare-tiny.yaml", "compare")])
+def test_a_file_of_another_command_is_sent_there(recipe, command):
+    done = run_augur("train", ROOT / "recipes" / recipe, "--print-config", check=False)
+    assert done.returncode == 2 and f"run augur {command} with it" in done.stderr and done.stderr.count("\n") == 1
