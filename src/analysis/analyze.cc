@@ -53,13 +53,13 @@ class Laboratory {
         text_(ModelText::FromDirectory(config.model.path, config.data)),
         prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
-        learner_(config_, model_, std::nullopt),
+        learner_(config_, model_, std::nullopt, text_.vocabulary()),
         start_(model_, learner_.optimizer()),
         engine_(model_, MakeEngineOptions(config, model_.embedding.device())) {
     const int64_t groups =
         RoundUp((options.sequences + config.rollout.group - 1) / config.rollout.group, options.preceding + 1);
     sequences_ = groups * config.rollout.group;
-    const int64_t vocabulary = model_.config.vocab_size;
+    const int64_t vocabulary = learner_.loss().vocabulary;
     full_ = sequences_ * config.rollout.max_tokens * vocabulary <= kMostFullEntries &&
             config.rollout.support < vocabulary - 1;
   }
@@ -89,7 +89,7 @@ Experience Laboratory::Measured(uint64_t* position) {
   RlConfig wide = config_;
   wide.rollout.prompts = sequences_ / config_.rollout.group;
   wide.algorithm.dynamic_sampling = false;
-  if (full_) wide.rollout.support = model_.config.vocab_size - 1;
+  if (full_) wide.rollout.support = learner_.loss().vocabulary - 1;
   return ExperienceMaker(wide, text_, prompts_, engine_).Make(position);
 }
 

@@ -65,7 +65,7 @@ at::Tensor LogProbsAt(const Model& model, const TokenPlace& place, const StepLos
   const PackedBatch batch = PackSequences(sequences, model.embedding.device());
   const at::Tensor hidden =
       Forward(model, batch, loss.forward).hidden.select(0, static_cast<int64_t>(tokens.size()) - 1);
-  const at::Tensor head = model.head.narrow(0, 0, model.config.vocab_size);
+  const at::Tensor head = model.head.narrow(0, 0, loss.vocabulary);
   return at::log_softmax(head.matmul(hidden).to(at::kDouble) / loss.temperature, 0);
 }
 

@@ -58,7 +58,7 @@ class Bench {
         device_(device),
         model_(
             NoiseModel(NamedShape(options.shape, "--shape"), TrainerType(config.model.precision), device, 1)),
-        learner_(config, model_, std::nullopt),
+        learner_(config, model_, std::nullopt, model_.config.vocab_size),
         engine_(model_, MakeEngineOptions(config, device)),
         beside_(device) {
     sampling_.max_tokens = options.fresh;

@@ -131,8 +131,7 @@ SamplingOptions MakeSamplingOptions(const SamplingFlags& flags, const std::optio
   options.samples = flags.samples;
   options.seed = flags.seed;
   options.stop_texts = flags.stop;
-  options.vocabulary = text ? static_cast<int64_t>(text->tokenizer.vocab_size())
-                            : VocabularyOf(engine.model, config.vocab_size);
+  options.vocabulary = text ? text->vocabulary() : VocabularyOf(engine.model, config.vocab_size);
   if (!flags.ignore_eos) {
     options.end_tokens = text ? text->end_tokens : EndTokensWithoutTokenizer(engine.model, config.vocab_size);
   }

@@ -76,7 +76,7 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
     for (size_t t = 0; t < rollout.tokens.size(); ++t) {
       const std::vector<double> mu = Widen(std::span(anchor).subspan(t * columns, columns));
       const std::vector<double> pi = Widen(std::span(now[i].logprobs).subspan(t * columns, columns));
-      const TokenView view{mu, pi, chosen[i].advantage, model_.config.vocab_size, now[i].tail_square[t], {}};
+      const TokenView view{mu, pi, chosen[i].advantage, loss_.vocabulary, now[i].tail_square[t], {}};
       const std::span<const int32_t> ids = std::span(rollout.support.ids).subspan(t * columns, columns);
       record.tokens.push_back(DescribeToken(config_.mask.rule, view, ids, token_text));
     }

@@ -20,6 +20,7 @@ Evaluation Evaluate(const RlConfig& config, const ModelText& text, const Tokeniz
   options.max_tokens = config.eval.max_tokens > 0 ? config.eval.max_tokens : config.rollout.max_tokens;
   options.samples = config.eval.samples;
   options.seed = static_cast<uint64_t>(config.run.seed) ^ kEvaluationSeed << 32;
+  options.vocabulary = text.vocabulary();
   options.end_tokens = text.end_tokens;
   options.stop_texts = config.rollout.stop;
   GenerateHooks with_text = hooks;

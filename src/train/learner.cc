@@ -18,7 +18,7 @@ ReferenceKl Estimator(KlEstimator kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
-StepLoss MakeStepLoss(const RlConfig& config) {
+StepLoss MakeStepLoss(const RlConfig& config, int64_t vocabulary) {
   const AlgorithmSection& a = config.algorithm;
   const OptimizerFields& o = config.train.optimizer;
   return {.kind = a.loss,
@@ -33,6 +33,7 @@ StepLoss MakeStepLoss(const RlConfig& config) {
           .kl_coef = a.kl_coef,
           .kl = Estimator(a.kl_estimator),
           .temperature = config.rollout.temperature,
+          .vocabulary = vocabulary,
           .micro_tokens = o.micro_tokens,
           .forward = MakeForwardOptions(config.model.precision, o)};
 }
@@ -93,11 +94,12 @@ struct Mismatch {
 
 }  // namespace
 
-Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model> reference)
+Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model> reference,
+                 int64_t vocabulary)
     : config_(config),
       model_(model),
       reference_(std::move(reference)),
-      loss_(MakeStepLoss(config)),
+      loss_(MakeStepLoss(config, vocabulary)),
       optimizer_(model, MakeOptimizerOptions(config.train.optimizer)),
       bad_updates_(config.train.optimizer.max_bad_updates) {}
 

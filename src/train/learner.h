@@ -29,8 +29,9 @@ struct LearnHooks {
 
 class Learner {
  public:
-  // The model must outlive this object. `reference` is needed where algorithm.kl_coef is not 0.
-  Learner(const RlConfig& config, const Model& model, std::optional<Model> reference);
+  // The model must outlive this object. `reference` is needed where algorithm.kl_coef is not 0. Of the head's
+  // rows the first `vocabulary` are tokens.
+  Learner(const RlConfig& config, const Model& model, std::optional<Model> reference, int64_t vocabulary);
 
   // Learns from the experience in step `step`, from 1, and adds the figures. Throws Error after
   // train.max_bad_updates updates in a row that were skipped because a loss or gradient was not finite.

@@ -17,10 +17,10 @@
 namespace augur {
 namespace {
 
-HeadOptions MakeHeadOptions(const Model& model, const StepLoss& loss) {
+HeadOptions MakeHeadOptions(const StepLoss& loss) {
   HeadOptions options;
   options.loss.temperature = loss.temperature;
-  options.loss.vocab_size = model.config.vocab_size;
+  options.loss.vocab_size = loss.vocabulary;
   options.loss.entropy_bonus = loss.entropy_bonus;
   options.loss.reference_weight = loss.kl_coef;
   options.loss.reference_kl = loss.kl_coef != 0 ? loss.kl : ReferenceKl::kNone;
@@ -98,7 +98,7 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
   PolicyLoss out;
   if (loss.kind == LossKind::kGspo) {
     const SequenceRatios ratios = MakeSequenceRatios(model, batch, hidden, loss);
-    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, ratios.recorded, MakeHeadOptions(model, loss));
+    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, ratios.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
     total->sums[kSumMasked] += ratios.masked;
     total->sums[kSumOutside] += ratios.masked;
@@ -106,7 +106,7 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
     total->sums[kSumRatio] += ratios.ratio - tokens;  // replaces the ones that stand for it
     total->sums[kSumLogRatio] += ratios.log_ratio;
   } else {
-    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, batch.recorded, MakeHeadOptions(model, loss));
+    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, batch.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
   }
   torch::autograd::backward({out.loss});
@@ -116,9 +116,9 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
 
 // [T, columns] log-probs of the ids and, in one more column, the sum of squares outside them.
 at::Tensor ScoreChunk(const at::Tensor& hidden, const Model& model, const at::Tensor& ids,
-                      double temperature) {
+                      const StepLoss& loss) {
   const at::Tensor logits =
-      hidden.matmul(model.head.t()).narrow(1, 0, model.config.vocab_size).to(at::kFloat).div_(temperature);
+      hidden.matmul(model.head.t()).narrow(1, 0, loss.vocabulary).to(at::kFloat).div_(loss.temperature);
   const at::Tensor unused = ids.lt(0);
   const at::Tensor places = at::where(unused, ids.narrow(1, 0, 1), ids).to(at::kLong);
   const at::Tensor log_sum = logits.logsumexp(1, true);
@@ -164,7 +164,7 @@ std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const Trai
     for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
       const int64_t count = std::min(step, hidden.size(0) - begin);
       chunks.push_back(ScoreChunk(hidden.narrow(0, begin, count), model,
-                                  batch.recorded.support_ids.narrow(0, begin, count), loss.temperature));
+                                  batch.recorded.support_ids.narrow(0, begin, count), loss));
     }
     const at::Tensor scores = at::cat(chunks).cpu().contiguous();
     const int64_t columns = scores.size(1) - 1;

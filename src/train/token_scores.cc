@@ -23,7 +23,7 @@ std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSa
   const at::NoGradGuard no_grad;
   HeadOptions options;
   options.loss.temperature = loss.temperature;
-  options.loss.vocab_size = model.config.vocab_size;
+  options.loss.vocab_size = loss.vocabulary;
   options.loss.validate = false;  // the engine of this process recorded the values
   std::vector<TokenScores> scores(rules.size());
   const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);

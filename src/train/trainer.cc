@@ -104,7 +104,7 @@ Run::Run(const RlConfig& config, const TrainOptions& options)
       text_(ModelText::FromDirectory(config.model.path, config.data)),
       prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
       model_(LoadModel(config.model.path, TrainerType(config.model.precision), device_)),
-      learner_(config, model_, LoadReference(config, device_)),
+      learner_(config, model_, LoadReference(config, device_), text_.vocabulary()),
       engine_(model_, MakeEngineOptions(config, device_)),
       maker_(config, text_, prompts_, engine_),
       decisions_(config, text_, prompts_, model_, learner_.loss()),

@@ -10,6 +10,8 @@ import subprocess
 import time
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from conftest import PROGRAM, run_augur
 from train_runs import make_policy, read_metrics, without_times, write_config
@@ -188,6 +190,29 @@ def test_a_prompt_that_fills_the_context_is_named(tmp_path, policy):
     for changes in ([f"data.train=[{data}]"], [f"eval.files=[{data}]"]):
         done = run_augur("train", config, *changes, check=False)
         assert done.returncode == 2 and f"{data}:1: the prompt has" in done.stderr
+
+
+def test_rows_of_the_head_behind_the_tokenizer_have_no_part(tmp_path, policy):
+    """A head padded with rows that would win every draw trains as the one without them, and they stay as they are."""
+    padded = tmp_path / "padded"
+    shutil.copytree(policy, padded)
+    fields = json.loads((padded / "config.json").read_text())
+    (padded / "config.json").write_text(json.dumps(fields | {"vocab_size": fields["vocab_size"] + 40}))
+    tensors = load_file(padded / "model.safetensors")
+    table = tensors["model.embed_tokens.weight"]
+    padding = 9 * torch.randn(40, table.shape[1], generator=torch.Generator().manual_seed(1))
+    save_file(tensors | {"model.embed_tokens.weight": torch.cat([table, padding])}, padded / "model.safetensors")
+    changes = dict(train__steps=2, train__weight_decay=0, algorithm__kl_coef=0.1, audit__every=1)
+    lines = []
+    for name, model in (("plain", policy), ("wide", padded)):
+        run_augur("train", small_config(tmp_path, model, name, **changes))
+        lines.append(without_times(read_metrics(tmp_path / name)))
+    for plain, wide in zip(*lines, strict=True):
+        assert plain["data"].keys() == wide["data"].keys()
+        for key, value in plain["data"].items():
+            assert wide["data"][key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+    trained = load_file(tmp_path / "wide" / "model" / "model.safetensors")["model.embed_tokens.weight"]
+    assert torch.equal(trained[-40:], padding)
 
 
 def test_a_model_that_only_fails_stops_the_run(tmp_path, policy):
