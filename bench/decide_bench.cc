@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/decide.h"
+#include "kernels/head/decide.h"
 
 namespace augur {
 namespace {

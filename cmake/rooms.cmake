@@ -1,15 +1,15 @@
 # augur_room(NAME LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
 #
-# Kernels come in ladders x_cpu.cc, x_cuda.cu (or .cc) and x_cuda_stub.cc: where nvcc is missing the stub takes the
-# place of the CUDA file and says so when called. parquet.cc and parquet_stub.cc stand to each other likewise, and
+# Kernels come in ladders x_cpu.cc and x_cuda.cu (or .cc): where nvcc is missing a *cuda_stub.cc takes the place of the
+# CUDA files and says so when called. parquet.cc and parquet_stub.cc stand to each other likewise, and
 # attention_cudnn.cc and its stub.
 function(augur_room name)
   cmake_parse_arguments(ROOM "" "" "LIBS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
   list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
   if(AUGUR_WITH_CUDA)
-    list(FILTER sources EXCLUDE REGEX "_cuda_stub\\.cc$")
-    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
+    list(FILTER sources EXCLUDE REGEX "cuda_stub\\.cc$")
+    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
     list(APPEND sources ${cuda_sources})
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
@@ -33,6 +33,10 @@ function(augur_room name)
   target_include_directories(augur_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(augur_${name} PUBLIC ${ROOM_LIBS})
   augur_compile_flags(augur_${name})
+  if(AUGUR_UNITY AND NOT name STREQUAL kernels)
+    # Several sources in one compilation: what they include is read once. Kernels stay apart: each has its own flags.
+    set_target_properties(augur_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
 endfunction()
 
 # g++ 12 and 13 raise these falsely inside the standard library and torch headers when they inline deeply; psabi is

@@ -11,11 +11,11 @@
 #include "analysis/state_copy.h"
 #include "base/error.h"
 #include "model/load.h"
-#include "train/advantage.h"
-#include "train/device.h"
-#include "train/experience.h"
-#include "train/learner.h"
-#include "train/schedule.h"
+#include "rollout/device.h"
+#include "train/step/advantage.h"
+#include "train/step/experience.h"
+#include "train/step/learner.h"
+#include "train/step/schedule.h"
 
 namespace augur {
 namespace {

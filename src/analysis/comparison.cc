@@ -15,7 +15,7 @@
 namespace augur {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kCurveResamples = 1000;
 constexpr uint64_t kBootstrapKey = 0x636f6d70617265;
 
@@ -35,7 +35,7 @@ double AccuracyOf(const Json& data) {
     sum += value.get<double>();
     ++count;
   }
-  return count > 0 ? sum / count : kNan;
+  return count > 0 ? sum / count : kNoValue;
 }
 
 using Figure = std::function<double(const RunOutcome&)>;
@@ -43,7 +43,7 @@ using Figure = std::function<double(const RunOutcome&)>;
 std::vector<double> OfFinished(const ComparisonArm& arm, const Figure& figure) {
   std::vector<double> values;
   for (const RunOutcome& run : arm.runs) {
-    const double value = run.finished ? figure(run) : kNan;
+    const double value = run.finished ? figure(run) : kNoValue;
     if (!std::isnan(value)) values.push_back(value);
   }
   return values;
@@ -125,12 +125,12 @@ Json SummarizeArm(const ComparisonArm& arm, const ComparisonArm& baseline, const
 
 double RunOutcome::FinalAccuracy() const {
   const auto found = curves.find("accuracy");
-  return found == curves.end() ? kNan : found->second.back().second;
+  return found == curves.end() ? kNoValue : found->second.back().second;
 }
 
 double RunOutcome::AreaUnderAccuracy() const {
   const auto found = curves.find("accuracy");
-  if (found == curves.end()) return kNan;
+  if (found == curves.end()) return kNoValue;
   const auto& points = found->second;
   const auto width = static_cast<double>(points.back().first - points.front().first);
   if (width == 0) return points.back().second;
@@ -144,7 +144,7 @@ double RunOutcome::AreaUnderAccuracy() const {
 
 double RunOutcome::Late(const std::string& curve) const {
   const auto found = curves.find(curve);
-  if (found == curves.end()) return kNan;
+  if (found == curves.end()) return kNoValue;
   const auto& points = found->second;
   const size_t count = std::max<size_t>(1, points.size() / 10);
   double sum = 0;

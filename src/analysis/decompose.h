@@ -11,9 +11,9 @@
 
 #include "analysis/state_copy.h"
 #include "analysis/study.h"
-#include "train/batch.h"
-#include "train/optimizer.h"
-#include "train/policy_step.h"
+#include "train/step/batch.h"
+#include "train/step/optimizer.h"
+#include "train/step/policy_step.h"
 
 namespace augur {
 

@@ -9,8 +9,8 @@
 #include "analysis/state_copy.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "kernels/decide.h"
-#include "train/token_scores.h"
+#include "kernels/head/decide.h"
+#include "train/step/token_scores.h"
 
 namespace augur {
 namespace {

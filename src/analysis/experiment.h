@@ -8,9 +8,9 @@
 
 #include "analysis/study.h"
 #include "model/model.h"
-#include "train/batch.h"
-#include "train/optimizer.h"
-#include "train/policy_step.h"
+#include "train/step/batch.h"
+#include "train/step/optimizer.h"
+#include "train/step/policy_step.h"
 
 namespace augur {
 

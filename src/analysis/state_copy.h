@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/model.h"
-#include "train/optimizer.h"
+#include "train/step/optimizer.h"
 
 namespace augur {
 

@@ -10,7 +10,7 @@
 namespace augur {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 // The continued fraction of the incomplete beta function (Lentz's method).
 double BetaFraction(double a, double b, double x) {
@@ -49,7 +49,7 @@ double IncompleteBeta(double a, double b, double x) {
 // Two-sided sign test of `small` against `large` successes.
 double SignTest(int64_t below, int64_t above) {
   const int64_t n = below + above, few = std::min(below, above);
-  if (n == 0) return kNan;
+  if (n == 0) return kUndefined;
   // P(X <= few) of a fair coin is I_{1/2}(n - few, few + 1).
   const double tail = IncompleteBeta(static_cast<double>(n - few), static_cast<double>(few + 1), 0.5);
   return std::min(1.0, 2 * tail);
@@ -58,12 +58,12 @@ double SignTest(int64_t below, int64_t above) {
 }  // namespace
 
 double Mean(std::span<const double> values) {
-  if (values.empty()) return kNan;
+  if (values.empty()) return kUndefined;
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 double StandardError(std::span<const double> values) {
-  if (values.size() < 2) return kNan;
+  if (values.size() < 2) return kUndefined;
   const double mean = Mean(values), n = static_cast<double>(values.size());
   double squares = 0;
   for (const double x : values) squares += (x - mean) * (x - mean);
@@ -80,7 +80,7 @@ PairedTest TestDifferences(std::span<const double> differences) {
   test.mean = Mean(differences);
   test.standard_error = StandardError(differences);
   test.t = test.mean / test.standard_error;
-  test.p = std::isnan(test.t) ? kNan : StudentTwoSided(test.t, static_cast<double>(test.count - 1));
+  test.p = std::isnan(test.t) ? kUndefined : StudentTwoSided(test.t, static_cast<double>(test.count - 1));
   test.below = std::ranges::count_if(differences, [](double x) { return x < 0; });
   test.above = std::ranges::count_if(differences, [](double x) { return x > 0; });
   test.sign_p = SignTest(test.below, test.above);
@@ -88,7 +88,7 @@ PairedTest TestDifferences(std::span<const double> differences) {
 }
 
 Interval BootstrapMean(std::span<const double> values, double level, int64_t resamples, uint64_t seed) {
-  if (values.empty()) return {kNan, kNan};
+  if (values.empty()) return {kUndefined, kUndefined};
   const auto n = static_cast<uint64_t>(values.size());
   std::vector<double> means(static_cast<size_t>(resamples));
   for (int64_t r = 0; r < resamples; ++r) {

@@ -20,7 +20,7 @@
 namespace augur {
 namespace {
 
-struct Arguments {
+struct AnalyzeFlags {
   std::string config;
   std::vector<std::string> overrides;
   AnalyzeOptions options;
@@ -34,7 +34,7 @@ std::string WithError(const Json& figure, double scale, int digits) {
   return Number(figure["mean"], scale, digits) + " ± " + Number(figure["se"], scale, digits);
 }
 
-void PrintTable(const Json& divergence) {
+void PrintAnalysis(const Json& divergence) {
   fmt::print("\n{}: {} of {} tokens outside delta = {}; mean change without a mask {} (1e-4)\n",
              divergence["divergence"].get<std::string>(), divergence["outside_total"].dump(),
              divergence["tokens"].dump(), divergence["delta"].dump(),
@@ -51,7 +51,7 @@ void PrintTable(const Json& divergence) {
   }
 }
 
-void Run(const Arguments& arguments) {
+void RunAnalyze(const AnalyzeFlags& arguments) {
   RlConfig config = ReadRlConfig(arguments.config, arguments.overrides);
   const std::filesystem::path run = config.run.dir;
   std::error_code failed;
@@ -66,7 +66,7 @@ void Run(const Arguments& arguments) {
   WriteFileAtomically(run / "analysis.json", result.analysis.dump() + "\n");
   WriteFileAtomically(run / "analysis_tokens.csv", result.csv);
   WriteReport(std::vector{run}, run / "report.html");
-  for (const Json& divergence : result.analysis["divergences"]) PrintTable(divergence);
+  for (const Json& divergence : result.analysis["divergences"]) PrintAnalysis(divergence);
   fmt::print("\n{}\n", (run / "report.html").string());
 }
 
@@ -81,7 +81,7 @@ void AddAnalyzeCommand(CLI::App& app) {
       "again on the tokens that were outside. CONFIG is one of augur train's. Writes analysis.json,\n"
       "analysis_tokens.csv and report.html to run.dir.\n\n"
       "Example: augur analyze recipes/quickstart.yaml run.dir=runs/analysis --seeds 8\n");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<AnalyzeFlags>();
   AnalyzeOptions& options = arguments->options;
   command->add_option("CONFIG", arguments->config, "A YAML file, as for augur train")->required();
   command->add_option("CHANGES", arguments->overrides,
@@ -105,7 +105,7 @@ void AddAnalyzeCommand(CLI::App& app) {
                    "Outside tokens of a seed whose change is split by cause")
       ->check(AtLeast(0))
       ->capture_default_str();
-  command->callback([arguments] { Run(*arguments); });
+  command->callback([arguments] { RunAnalyze(*arguments); });
 }
 
 }  // namespace augur

@@ -16,14 +16,14 @@
 #include "config/read.h"
 #include "config/write.h"
 #include "report/report.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 namespace augur {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct CompareFlags {
   std::vector<std::string> words;  // files, and key=value
   std::string dir;
   int64_t seeds = 8, first_seed = 0;
@@ -35,7 +35,7 @@ struct Plan {
   std::vector<CompareArm> arms;
 };
 
-Plan MakePlan(const Arguments& arguments) {
+Plan MakePlan(const CompareFlags& arguments) {
   Plan plan;
   std::vector<std::string> files, overrides;
   for (const std::string& word : arguments.words) {
@@ -99,7 +99,7 @@ std::string Cell(const Json& figure) {
                      100 * figure["low"].get<double>(), 100 * figure["high"].get<double>());
 }
 
-void PrintTable(const Json& comparison) {
+void PrintComparison(const Json& comparison) {
   fmt::print("{:<28} {:>20} {:>22} {:>20} {:>10}\n", "mask", "final accuracy %",
              "minus " + comparison["baseline"].get<std::string>(), "area under curve %", "collapses");
   for (const Json& arm : comparison["arms"]) {
@@ -110,7 +110,7 @@ void PrintTable(const Json& comparison) {
   }
 }
 
-void Run(const Arguments& arguments) {
+void RunCompare(const CompareFlags& arguments) {
   const Plan plan = MakePlan(arguments);
   std::vector<ComparisonArm> arms;
   for (const CompareArm& arm : plan.arms) {  // reads every configuration before anything is trained
@@ -140,7 +140,7 @@ void Run(const Arguments& arguments) {
   WriteFileAtomically(plan.dir / "compare.json", comparison.dump() + "\n");
   WriteFileAtomically(plan.dir / "compare.csv", ComparisonCsv(arms));
   WriteReport(std::vector{plan.dir}, plan.dir / "report.html");
-  PrintTable(comparison);
+  PrintComparison(comparison);
   fmt::print("{}\n", (plan.dir / "report.html").string());
 }
 
@@ -159,7 +159,7 @@ void AddCompareCommand(CLI::App& app) {
       "or several files of augur train's, an arm each. Every run has a directory ARM/seed-N; the command\n"
       "goes on where it was stopped. Writes compare.json, compare.csv and report.html.\n\n"
       "Example: augur compare recipes/compare-tiny.yaml --seeds 8\n");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CompareFlags>();
   command->add_option("CONFIG", arguments->words, "Comparisons or configurations, and key=value for all arms")
       ->required();
   command->add_option("--seeds", arguments->seeds, "How many seeds")
@@ -173,7 +173,7 @@ void AddCompareCommand(CLI::App& app) {
   command->add_option("--level", arguments->level, "Of the confidence intervals")
       ->check(CLI::Range(0.5, 0.999))
       ->capture_default_str();
-  command->callback([arguments] { Run(*arguments); });
+  command->callback([arguments] { RunCompare(*arguments); });
 }
 
 }  // namespace augur

@@ -13,7 +13,7 @@
 namespace augur {
 namespace {
 
-struct Options {
+struct ConfigFlags {
   std::string file;
   std::vector<std::string> overrides;
   bool sft = false;
@@ -45,7 +45,7 @@ std::string Markdown() {
   return kDocument + ToMarkdown(FieldsOf(rl)) + kSftHeading + ToMarkdown(sft_list);
 }
 
-void Run(const Options& options) {
+void RunConfig(const ConfigFlags& options) {
   if (options.markdown) {
     fmt::print("{}", Markdown());
   } else if (options.file.empty()) {
@@ -64,7 +64,7 @@ void Run(const Options& options) {
 void AddConfigCommand(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("config", "Check a configuration and print it with every default filled in");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConfigFlags>();
   command->add_option("FILE", options->file, "A YAML file for `augur train` (or, with --sft, `augur sft`)");
   command->add_option("CHANGES", options->overrides,
                       "key=value pairs that change it, e.g. train.steps=20 mask=clip");
@@ -72,7 +72,7 @@ void AddConfigCommand(CLI::App& app) {
   command->add_flag("--markdown", options->markdown, "Print docs/configuration.md, made from the field list");
   RlConfig config;
   command->footer(HelpText(FieldsOf(config)));
-  command->callback([options] { Run(*options); });
+  command->callback([options] { RunConfig(*options); });
 }
 
 }  // namespace augur

@@ -28,7 +28,7 @@ class ProgressLine {
   int next_ = 0;
 };
 
-struct Arguments {
+struct ConvertFlags {
   std::string file, out, dtype = "fp32";
   ConvertOptions options;
 };
@@ -41,7 +41,7 @@ DType ParseDType(const std::string& name) {
   return kTypes[found - kNames];
 }
 
-void Run(Arguments& arguments) {
+void RunConvert(ConvertFlags& arguments) {
   arguments.options.dtype = ParseDType(arguments.dtype);
   arguments.options.progress = ProgressLine();
   const ConvertResult result = ConvertGguf(arguments.file, arguments.out, arguments.options);
@@ -60,7 +60,7 @@ void AddConvertCommand(CLI::App& app) {
       "tokenizer.json and tokenizer_config.json. In fp32 the weights are bit for bit what the\n"
       "Python package gguf dequantises.\n\n"
       "Example: augur convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2-135m-instruct\n");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ConvertFlags>();
   ConvertOptions& options = arguments->options;
   command->add_option("FILE", arguments->file, "The GGUF file")->required();
   command->add_option("OUT", arguments->out, "The directory to write; must be new or empty")->required();
@@ -70,7 +70,7 @@ void AddConvertCommand(CLI::App& app) {
                       "How text is split, where the file does not say: smollm, qwen2 or llama-bpe");
   command->add_flag("--no-tokenizer", options.no_tokenizer, "Write config and weights only");
   command->add_flag("--force", options.force, "Replace OUT if it is a model directory");
-  command->callback([arguments] { Run(*arguments); });
+  command->callback([arguments] { RunConvert(*arguments); });
 }
 
 }  // namespace augur

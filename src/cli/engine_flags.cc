@@ -11,7 +11,7 @@
 #include "cli/flag_checks.h"
 #include "config/options.h"
 #include "model/load.h"
-#include "train/device.h"
+#include "rollout/device.h"
 
 namespace augur {
 namespace {

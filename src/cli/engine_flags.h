@@ -10,7 +10,7 @@
 
 #include "model/model.h"
 #include "rollout/engine.h"
-#include "train/prompts.h"
+#include "rollout/prompts.h"
 
 namespace augur {
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/stop_signals.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
@@ -19,12 +20,11 @@
 #include "metrics/progress.h"
 #include "reward/verifier.h"
 #include "rollout/rollout_json.h"
-#include "train/run_guard.h"
 
 namespace augur {
 namespace {
 
-struct Options {
+struct EvalFlags {
   EngineFlags engine;
   SamplingFlags sampling{.samples = 16};
   PromptFlags prompt;
@@ -38,7 +38,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 class EvalRun {
  public:
-  explicit EvalRun(const Options& options)
+  explicit EvalRun(const EvalFlags& options)
       : options_(options),
         data_(MakeDataSection(options.prompt)),
         text_(ModelText::FromDirectory(options.engine.model, data_)),
@@ -188,7 +188,7 @@ class EvalRun {
     WriteFileAtomically(options_.responses, lines);
   }
 
-  const Options& options_;
+  const EvalFlags& options_;
   DataSection data_;
   const std::optional<ModelText> text_;
   LoadedEngine loaded_;
@@ -205,7 +205,7 @@ class EvalRun {
 
 void AddEvalCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "avg@k, maj@k and pass@k of a model by data source");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EvalFlags>();
   AddEngineFlags(command, &options->engine);
   command->add_option("--data", options->files, "JSONL or Parquet files of prompts and answers")->required();
   command

@@ -12,20 +12,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/stop_signals.h"
+#include "cli/bench/measure.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/generate_input.h"
 #include "cli/response_printer.h"
 #include "metrics/progress.h"
-#include "ops/measure.h"
 #include "rollout/rollout_json.h"
-#include "train/run_guard.h"
 
 namespace augur {
 namespace {
 
-struct Options {
+struct GenerateFlags {
   EngineFlags engine;
   SamplingFlags sampling;
   PromptFlags prompt;
@@ -36,7 +36,7 @@ struct Options {
   std::string stats;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kGenerateFooter =
     R"(Text goes to standard output as it arrives. With --output every response becomes a JSON line (- for standard output):
 prompt, sample, prompt_tokens, tokens, text, logprobs, temperature, weight_version, finish_reason (eos, length, stop,
 cancelled, failed); with --top-logprobs K also support_ids and support_logprobs, [tokens][K+1]: column 0 is the sampled
@@ -51,7 +51,7 @@ Examples:
   echo '{"tokens":[1,2,3]}' | augur generate MODEL --tokens-input - --max-tokens 64 --ignore-eos --stats json
   augur generate MODEL --data prompts.jsonl --samples 8 --top-logprobs 20 --output rollouts.jsonl)";
 
-void CheckInputs(const Options& options) {
+void CheckInputs(const GenerateFlags& options) {
   const int kinds = !options.prompts.empty() + !options.files.empty() + !options.tokens_input.empty();
   if (kinds == 0) {
     throw Error("augur generate", "no prompt given", "use --prompt TEXT, --data FILE or --tokens-input FILE");
@@ -69,7 +69,7 @@ void CheckInputs(const Options& options) {
 }
 
 // What turns text into tokens, unless tokens come in and no text is needed.
-std::optional<ModelText> LoadText(const Options& options, const DataSection& data) {
+std::optional<ModelText> LoadText(const GenerateFlags& options, const DataSection& data) {
   if (!options.tokens_input.empty() && options.sampling.stop.empty()) return std::nullopt;
   DataSection needed = data;
   // A template that is not known does not matter to plain text.
@@ -79,7 +79,7 @@ std::optional<ModelText> LoadText(const Options& options, const DataSection& dat
 
 class Generate {
  public:
-  explicit Generate(const Options& options)
+  explicit Generate(const GenerateFlags& options)
       : options_(options), data_(MakeDataSection(options.prompt)), text_(LoadText(options, data_)) {
     input_ = options.tokens_input.empty() ? ReadTextPrompts(options.prompts, options.files, *text_, data_)
                                           : ReadTokenLines(options.tokens_input);
@@ -193,7 +193,7 @@ class Generate {
     if (failed > 0) throw ExitCode{kUserError};
   }
 
-  const Options& options_;
+  const GenerateFlags& options_;
   const DataSection data_;
   const std::optional<ModelText> text_;
   GenerateInput input_;
@@ -207,7 +207,7 @@ class Generate {
 
 void AddGenerateCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Sample responses, with the support the mask needs");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateFlags>();
   AddEngineFlags(command, &options->engine);
   command->add_option("--prompt", options->prompts, "A prompt; may be given several times")
       ->allow_extra_args(false);
@@ -223,7 +223,7 @@ void AddGenerateCommand(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--output", options->output, "Write rollouts as JSON lines to this file");
   command->add_option("--stats", options->stats, "json: at the end print a line with speed and memory");
-  command->footer(kFooter);
+  command->footer(kGenerateFooter);
   command->callback([options] {
     CheckInputs(*options);
     Generate(*options).Run();

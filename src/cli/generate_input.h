@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rollout/engine.h"
-#include "train/prompts.h"
+#include "rollout/prompts.h"
 
 namespace augur {
 

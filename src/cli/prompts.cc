@@ -16,7 +16,7 @@
 namespace augur {
 namespace {
 
-struct Options {
+struct PromptsFlags {
   std::vector<std::filesystem::path> files;
   PromptColumns columns;
   std::optional<size_t> limit;
@@ -41,7 +41,7 @@ Json ToJson(const Prompt& prompt) {
   return object;
 }
 
-void ShowPrompts(const Options& options) {
+void ShowPrompts(const PromptsFlags& options) {
   const std::vector<Prompt> prompts = ReadPrompts(options.files, options.columns);
   if (!options.verifier.empty()) {
     const Verifier& verifier = FindVerifier(options.verifier, "--verifier");
@@ -60,7 +60,7 @@ void ShowPrompts(const Options& options) {
 void AddPromptsCommand(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("prompts", "Show prompt sets (JSONL, Parquet) as training will read them");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PromptsFlags>();
   command->add_option("FILE", options->files, "JSONL or Parquet files")->required();
   command->add_option("--limit", options->limit, "how many to show (default: one epoch)");
   command->add_option("--prompt-key", options->columns.prompt,

@@ -12,12 +12,12 @@
 namespace augur {
 namespace {
 
-struct Arguments {
+struct ReportFlags {
   std::vector<std::string> runs;
   std::string out;
 };
 
-void Run(const Arguments& arguments) {
+void RunReport(const ReportFlags& arguments) {
   const std::vector<std::filesystem::path> runs(arguments.runs.begin(), arguments.runs.end());
   std::filesystem::path out = arguments.out;
   if (out.empty()) out = runs.size() == 1 ? runs[0] / "report.html" : std::filesystem::path("report.html");
@@ -34,12 +34,12 @@ void AddReportCommand(CLI::App& app) {
       "runs together, what the mask did, and single tokens with the reason of each decision. What a\n"
       "run directory lacks is named on the page.\n\n"
       "Example: augur report runs/quickstart runs/clip -o report.html\n");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ReportFlags>();
   command->add_option("RUN", arguments->runs, "Run directories")->required();
   command->add_option(
       "-o,--output", arguments->out,
       "The page to write; by default report.html, in the run directory where there is one run");
-  command->callback([arguments] { Run(*arguments); });
+  command->callback([arguments] { RunReport(*arguments); });
 }
 
 }  // namespace augur

@@ -22,7 +22,7 @@
 namespace augur {
 namespace {
 
-struct Options {
+struct ScoreFlags {
   std::string model;
   std::string dtype = "fp32";
   std::string device = "cpu";
@@ -136,7 +136,7 @@ class Scorer {
   Progress progress_;
 };
 
-void Score(const Options& options) {
+void Score(const ScoreFlags& options) {
   const at::ScalarType dtype = ParsePrecision(options.dtype, "--dtype");
   const at::Device device = ParseDevice(options.device, "--device");
   const Model model = LoadModel(options.model, dtype, device);
@@ -163,7 +163,7 @@ void Score(const Options& options) {
 
 void AddScoreCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("score", "Log-probabilities of token sequences under a model");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ScoreFlags>();
   command->add_option("MODEL", options->model, "A Hugging Face directory: config.json and safetensors")
       ->required();
   command->add_option("--dtype", options->dtype, "What to compute in: fp32 (default) or bf16");

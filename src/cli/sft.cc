@@ -1,5 +1,5 @@
 // augur sft: supervised fine-tuning.
-#include "train/sft.h"
+#include "train/run/sft.h"
 
 #include <fmt/format.h>
 
@@ -15,12 +15,12 @@
 namespace augur {
 namespace {
 
-struct Options {
+struct SftFlags {
   std::string config;
   std::vector<std::string> overrides;
 };
 
-void Sft(const Options& options) {
+void Sft(const SftFlags& options) {
   const SftConfig config = ReadSftConfig(options.config, options.overrides);
   const SftOutcome outcome = RunSft(config);
   if (!outcome.stopped_by.empty()) {
@@ -36,7 +36,7 @@ void Sft(const Options& options) {
 
 void AddSftCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sft", "Supervised fine-tuning: prompts in, answers out");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SftFlags>();
   command->add_option("CONFIG", options->config, "A YAML file, e.g. recipes/tiny-sft.yaml")->required();
   command->add_option("CHANGES", options->overrides, "key=value pairs that change it");
   SftConfig defaults;

@@ -16,7 +16,7 @@
 namespace augur {
 namespace {
 
-struct Options {
+struct TokenizeFlags {
   std::string model;
   bool decode = false;
   bool skip_special = false;
@@ -25,7 +25,7 @@ struct Options {
   bool stats = false;
 };
 
-constexpr const char* kFooter = R"(Lines of standard input and what they become:
+constexpr const char* kTokenizeFooter = R"(Lines of standard input and what they become:
   {"text":"Hello"}                          {"ids":[9707]}
   {"messages":[{"role":"user","content":"Hello"}],"add_generation_prompt":true}
                                             {"ids":[...],"text":"<|im_start|>user\nHello..."}
@@ -79,7 +79,7 @@ std::string Render(const Json& line, const ChatFormat& format) {
 
 class Converter {
  public:
-  explicit Converter(const Options& options)
+  explicit Converter(const TokenizeFlags& options)
       : options_(options), tokenizer_(Tokenizer::FromDirectory(options.model)) {
     if (!options.chat_format.empty()) format_ = ChatFormat::Named(options.chat_format, "--chat-format");
   }
@@ -104,7 +104,7 @@ class Converter {
     return ids;
   }
 
-  const Options& options_;
+  const TokenizeFlags& options_;
   Tokenizer tokenizer_;
   std::optional<ChatFormat> format_;
   double seconds_ = 0;  // spent encoding
@@ -117,7 +117,7 @@ class Converter {
 void AddTokenizeCommand(CLI::App& app) {
   auto* command =
       app.add_subcommand("tokenize", "Turn text or conversations into token ids, or ids into text");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeFlags>();
   command->add_option("MODEL", options->model, "Hugging Face directory with a tokenizer.json")->required();
   auto* decode = command->add_flag("--decode", options->decode, "Read ids and write text");
   command
@@ -136,7 +136,7 @@ void AddTokenizeCommand(CLI::App& app) {
       ->add_flag("--stats", options->stats,
                  "At the end write {\"bytes\",\"tokens\",\"seconds\"} of encoding text to standard error")
       ->excludes(decode);
-  command->footer(kFooter);
+  command->footer(kTokenizeFooter);
   command->callback([options] {
     std::ios::sync_with_stdio(false);
     Converter convert(*options);

@@ -9,19 +9,19 @@
 #include "config/read.h"
 #include "config/write.h"
 #include "report/report.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 namespace augur {
 namespace {
 
-struct Options {
+struct TrainFlags {
   std::string config;
   std::vector<std::string> overrides;
   bool print_config = false;
   TrainOptions train;
 };
 
-void Train(const Options& options) {
+void Train(const TrainFlags& options) {
   RlConfig config = ReadRlConfig(options.config, options.overrides);
   if (options.print_config) {
     fmt::print("{}", ToYaml(FieldsOf(config)));
@@ -50,7 +50,7 @@ void Train(const Options& options) {
 
 void AddTrainCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Reinforcement learning of a model on verifiable tasks");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrainFlags>();
   command->add_option("CONFIG", options->config, "A YAML file, e.g. recipes/quickstart.yaml")->required();
   command->add_option("CHANGES", options->overrides,
                       "key=value pairs that change it, e.g. train.steps=20 mask=clip");

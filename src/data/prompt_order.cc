@@ -10,7 +10,7 @@ namespace augur {
 namespace {
 
 // Keeps these numbers apart from what else is drawn with the same seed.
-constexpr uint64_t kStream = uint64_t{0x70726F6D} << 32;  // "prom"
+constexpr uint64_t kOrderStream = uint64_t{0x70726F6D} << 32;  // "prom"
 
 }  // namespace
 
@@ -18,7 +18,7 @@ std::vector<size_t> EpochOrder(size_t size, uint64_t seed, uint64_t epoch) {
   std::vector<size_t> order(size);
   std::iota(order.begin(), order.end(), 0);
   for (size_t i = size; i-- > 1;) {
-    const Philox random = Philox::At(seed, i, kStream + epoch);
+    const Philox random = Philox::At(seed, i, kOrderStream + epoch);
     const uint64_t word = uint64_t{random.word[1]} << 32 | random.word[0];
     const auto j = static_cast<size_t>(static_cast<unsigned __int128>(word) * (i + 1) >> 64);
     std::swap(order[i], order[j]);

@@ -18,7 +18,7 @@ constexpr std::string_view kTasks[] = {"sort", "arithmetic"};
 constexpr std::string_view kSortFields[] = {"numbers", "largest", "count", "seed"};
 constexpr std::string_view kArithmeticFields[] = {"terms", "largest", "count", "seed"};
 constexpr int64_t kMostPrompts = 1 << 24, kLargestNumber = 999'999;
-constexpr uint64_t kStream = 0x736F727400000000;            // "sort": apart from other uses of the same seed
+constexpr uint64_t kTaskStream = 0x736F727400000000;        // "sort": apart from other uses of the same seed
 constexpr uint64_t kArithmeticStream = 0x6172697400000000;  // "arit"
 
 struct Range {
@@ -68,7 +68,7 @@ std::vector<int64_t> DifferentNumbers(int64_t count, int64_t largest, uint64_t s
   std::vector<int64_t> all(largest + 1);
   std::iota(all.begin(), all.end(), 0);
   for (int64_t i = 0; i < count; ++i) {
-    const Philox random = Philox::At(seed, static_cast<uint64_t>(i), kStream + prompt);
+    const Philox random = Philox::At(seed, static_cast<uint64_t>(i), kTaskStream + prompt);
     const uint64_t word = uint64_t{random.word[0]} << 32 | random.word[1];
     const auto left = static_cast<uint64_t>(largest + 1 - i);
     std::swap(all[i], all[i + static_cast<int64_t>((static_cast<unsigned __int128>(word) * left) >> 64)]);

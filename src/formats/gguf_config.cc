@@ -75,7 +75,7 @@ std::optional<int64_t> TokenId(const GgufMetadata& metadata, const char* key, in
   return id;
 }
 
-int64_t ReadVocabulary(const GgufContent& content, const GgufMetadata& metadata) {
+int64_t ReadVocabularySize(const GgufContent& content, const GgufMetadata& metadata) {
   const auto embedding = content.tensors.find("token_embd.weight");
   if (embedding == content.tensors.end() || embedding->second.shape.size() != 2 ||
       embedding->second.shape[0] == 0) {
@@ -121,7 +121,7 @@ GgufModel ReadGgufModel(const GgufContent& content, const GgufMetadata& metadata
   model.context = Positive(metadata, prefix + "context_length");
   RefuseWhatWouldBeLost(metadata, prefix, model.context);
   ReadHeads(metadata, prefix, &model);
-  model.vocabulary = ReadVocabulary(content, metadata);
+  model.vocabulary = ReadVocabularySize(content, metadata);
   model.rms_eps = PositiveNumber(metadata, prefix + "attention.layer_norm_rms_epsilon", std::nullopt);
   model.rope_theta = PositiveNumber(metadata, prefix + "rope.freq_base", 10000.0);
   model.rope_scaling = ReadRopeScaling(content, metadata, prefix, model.head_dim, model.rope_theta);

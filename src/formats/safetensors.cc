@@ -107,7 +107,7 @@ TensorView ReadTensor(const Json& info, std::string_view name, const Source& sou
   return tensor;
 }
 
-std::map<std::string, std::string> ReadMetadata(const Json& object, const Source& source) {
+std::map<std::string, std::string> ReadHeaderMetadata(const Json& object, const Source& source) {
   if (!object.is_object()) throw source.Fault("\"__metadata__\" is not an object");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, value] : object.items()) {
@@ -149,7 +149,7 @@ SafetensorsContent ParseSafetensors(std::span<const std::byte> file, std::string
   SafetensorsContent content;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
-      content.metadata = ReadMetadata(value, source);
+      content.metadata = ReadHeaderMetadata(value, source);
     } else {
       content.tensors.emplace(name, ReadTensor(value, name, source));
     }

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/element.h"
+#include "kernels/simd/element.h"
 
 namespace augur {
 

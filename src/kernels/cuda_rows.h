@@ -4,7 +4,7 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/element.h"
+#include "kernels/simd/element.h"
 
 namespace augur {
 

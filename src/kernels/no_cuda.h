@@ -1,4 +1,4 @@
-// What the *_cuda_stub.cc files throw in a build without nvcc.
+// What cuda_stub.cc throws in a build without nvcc.
 #pragma once
 
 #include "base/error.h"

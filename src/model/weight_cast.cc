@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/element.h"
+#include "kernels/simd/element.h"
 #include "ops/typed_data.h"
 
 namespace augur {

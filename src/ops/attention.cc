@@ -16,8 +16,8 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/attention.h"
-#include "kernels/rotary.h"
+#include "kernels/layer/attention.h"
+#include "kernels/layer/rotary.h"
 #include "ops/attention_cudnn.h"
 #include "ops/device.h"
 #include "ops/rms_norm.h"

@@ -59,19 +59,19 @@ struct Shape {
 };
 
 // To 2^n or 3 * 2^(n - 1), so that few plans serve all batches.
-int64_t RoundUp(int64_t n) {
+int64_t RoundUpTo(int64_t n) {
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
   return power >= 4 && n <= power / 4 * 3 ? power / 4 * 3 : power;
 }
 
-Shape MakeShape(const AttentionHeads& heads, const SequenceLayout& layout, bool backward) {
+Shape MakeCudnnShape(const AttentionHeads& heads, const SequenceLayout& layout, bool backward) {
   return {.device = heads.q.device().index(),
           .heads = heads.q.size(1),
           .kv_heads = heads.k.size(1),
           .head_dim = heads.q.size(2),
-          .sequences = RoundUp(layout.cu_seqlens.size(0) - 1),
-          .length = RoundUp(std::max<int64_t>(layout.max_length, 128)),
-          .tokens = RoundUp(std::max<int64_t>(heads.q.size(0), 1024)),
+          .sequences = RoundUpTo(layout.cu_seqlens.size(0) - 1),
+          .length = RoundUpTo(std::max<int64_t>(layout.max_length, 128)),
+          .tokens = RoundUpTo(std::max<int64_t>(heads.q.size(0), 1024)),
           .qk_row = heads.q.stride(0),
           .v_row = heads.v.stride(0),
           .backward = backward};
@@ -265,7 +265,7 @@ bool CudnnAttentionPays(const AttentionHeads& heads, const SequenceLayout& layou
 
 std::pair<at::Tensor, at::Tensor> CudnnAttentionForward(const AttentionHeads& heads,
                                                         const SequenceLayout& layout) {
-  const Shape shape = MakeShape(heads, layout, /*backward=*/false);
+  const Shape shape = MakeCudnnShape(heads, layout, /*backward=*/false);
   const auto options = heads.q.options();
   const at::Tensor out = at::empty(heads.q.sizes(), options);
   const at::Tensor softmax = at::empty({heads.q.size(0), shape.heads, 1}, options.dtype(at::kFloat));
@@ -277,7 +277,7 @@ std::pair<at::Tensor, at::Tensor> CudnnAttentionForward(const AttentionHeads& he
 AttentionHeads CudnnAttentionBackward(const at::Tensor& grad_out, const AttentionHeads& heads,
                                       const at::Tensor& out, const at::Tensor& softmax,
                                       const SequenceLayout& layout) {
-  const Shape shape = MakeShape(heads, layout, /*backward=*/true);
+  const Shape shape = MakeCudnnShape(heads, layout, /*backward=*/true);
   const at::Tensor grad_qk =
       at::empty({heads.q.size(0), shape.heads + shape.kv_heads, shape.head_dim}, heads.q.options());
   const AttentionHeads grads{grad_qk.narrow(1, 0, shape.heads),

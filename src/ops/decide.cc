@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
-#include "kernels/decide.h"
+#include "kernels/head/decide.h"
 #include "ops/checks.h"
 #include "ops/device.h"
 

@@ -8,20 +8,20 @@
 namespace augur {
 namespace {
 
-using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using DecideOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-Outputs DecideOp(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor& advantages,
-                 c10::SymInt vocab_size, const std::optional<at::Tensor>& tail_square, std::string_view rule,
-                 bool validate) {
-  return ReportingValueErrors([&]() -> Outputs {
+DecideOutputs DecideOp(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor& advantages,
+                       c10::SymInt vocab_size, const std::optional<at::Tensor>& tail_square,
+                       std::string_view rule, bool validate) {
+  return ReportingValueErrors([&]() -> DecideOutputs {
     const Decisions d = Decide(ParseRule(rule), behaviour, policy, advantages, vocab_size.expect_int(),
                                tail_square, validate);
     return {d.ratio, d.divergence, d.direction, d.keep, d.flags};
   });
 }
 
-Outputs DecideMeta(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor&, c10::SymInt,
-                   const std::optional<at::Tensor>&, std::string_view, bool) {
+DecideOutputs DecideMeta(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor&,
+                         c10::SymInt, const std::optional<at::Tensor>&, std::string_view, bool) {
   const bool wide = behaviour.scalar_type() == at::kDouble && policy.scalar_type() == at::kDouble;
   const auto options = behaviour.options().dtype(wide ? at::kDouble : at::kFloat);
   const auto like = [&](at::ScalarType type) {

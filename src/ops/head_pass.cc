@@ -12,8 +12,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "kernels/live_rows.h"
-#include "kernels/support_logits.h"
+#include "kernels/head/live_rows.h"
+#include "kernels/head/support_logits.h"
 #include "ops/collectives.h"
 #include "ops/head_gradients.h"
 #include "ops/launch.h"
@@ -41,7 +41,7 @@ int64_t ChunkRows(int64_t tokens, int64_t vocab, const at::Tensor& hidden, int64
                              std::max<int64_t>(tokens, 1));
 }
 
-int64_t CheckedVocabSize(const Head& head, const HeadOptions& options) {
+int64_t CheckedHeadVocabSize(const Head& head, const HeadOptions& options) {
   const int64_t rows = head.weight.size(0), size = options.loss.vocab_size;
   if (options.group.empty()) {
     if (size < 0 || size > rows) {
@@ -86,7 +86,7 @@ int64_t CheckArguments(const Head& head, const RecordedTokens& recorded, const H
                 "pass a number of tokens, or leave it out for the default");
   }
   CheckLossOptions(options.loss);
-  const int64_t vocab_size = CheckedVocabSize(head, options);
+  const int64_t vocab_size = CheckedHeadVocabSize(head, options);
   CheckRecordedTokens({"hidden", head.hidden}, recorded, options.loss, vocab_size);
   return vocab_size;
 }
@@ -154,7 +154,7 @@ class HeadPass {
 
   bool Parallel() const { return !shard_.group.empty(); }
 
-  // Whether the gradient can be had in one sweep; see PowersGradient.
+  // Whether the gradient can be had in one sweep; see UnnormalisedGradient.
   bool UsesPowers() const {
     return !Parallel() && options_.loss.softcap == 0 && options_.loss.entropy_bonus == 0 &&
            head_.hidden.scalar_type() != at::kHalf;
@@ -271,7 +271,7 @@ class HeadPass {
     const GradientTarget target = TargetOf(view, chunk);
     if (powers.overflowed.item<int32_t>() != 0) return false;
     if (target.gradient.numel() == 0) return true;
-    gradients->Add(RowsOf(chunk, target, ComputePowersGradient(view, chunk.pass, powers, target)));
+    gradients->Add(RowsOf(chunk, target, ComputeUnnormalisedGradient(view, chunk.pass, powers, target)));
     return true;
   }
 

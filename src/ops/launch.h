@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/element.h"
+#include "kernels/simd/element.h"
 #include "ops/device.h"
 
 namespace augur {

@@ -11,7 +11,7 @@
 #include <array>
 #include <functional>
 
-#include "kernels/scale.h"
+#include "kernels/head/scale.h"
 #include "ops/head_pass.h"
 #include "ops/launch.h"
 #include "ops/value_error.h"
@@ -21,9 +21,10 @@ namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-using Wanted = std::array<bool, 3>;  // gradients of hidden, weight, bias
+using WantedGradient = std::array<bool, 3>;  // gradients of hidden, weight, bias
 // loss, logprobs, entropy, ratio, divergence, direction, keep, flags, sums
-using Outputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+using LinearPolicyLossOutputs =
+    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 // The same, then the gradients; an empty tensor where not wanted.
 using GradientOutputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
                                    Tensor, Tensor, Tensor>;
@@ -58,15 +59,15 @@ Arguments Collect(const Tensor& hidden, const Tensor& weight, const OptionalTens
   return a;
 }
 
-HeadPassResult RunArguments(const Arguments& a, const Wanted& wanted) {
+HeadPassResult RunArguments(const Arguments& a, const WantedGradient& wanted) {
   return RunHeadPass(ParseRule(a.rule), a.head, a.recorded, a.options, {wanted[0], wanted[1], wanted[2]});
 }
 
-Outputs LossOutputs(const PolicyLoss& r) {
+LinearPolicyLossOutputs LossOutputs(const PolicyLoss& r) {
   return {r.loss, r.logprobs, r.entropy, r.ratio, r.divergence, r.direction, r.keep, r.flags, r.sums};
 }
 
-Outputs MetaOutputs(const Tensor& hidden) {
+LinearPolicyLossOutputs MetaOutputs(const Tensor& hidden) {
   const auto type = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto make = [&](c10::SymIntArrayRef shape, at::ScalarType dtype) {
     return at::empty_symint(shape, hidden.options().dtype(dtype));
@@ -83,7 +84,7 @@ Tensor MetaGradient(const Tensor& hidden, const OptionalTensor& x, bool wanted) 
   return at::empty({0}, hidden.options());
 }
 
-using GradientCall = std::function<GradientOutputs(const Wanted&)>;
+using GradientCall = std::function<GradientOutputs(const WantedGradient&)>;
 
 // gradient * factor, in the gradient's own memory.
 Tensor ScaleInPlace(const Tensor& gradient, const Tensor& factor) {
@@ -102,7 +103,8 @@ class LinearPolicyLossFunction : public torch::autograd::Function<LinearPolicyLo
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& hidden,
                                                 const Tensor& weight, const OptionalTensor& bias,
                                                 const GradientCall& call) {
-    const Wanted wanted = {hidden.requires_grad(), weight.requires_grad(), bias && bias->requires_grad()};
+    const WantedGradient wanted = {hidden.requires_grad(), weight.requires_grad(),
+                                   bias && bias->requires_grad()};
     const at::AutoDispatchBelowADInplaceOrView guard;
     const GradientOutputs out = call(wanted);
     const auto all = std::apply([](const auto&... t) { return torch::autograd::variable_list{t...}; }, out);
@@ -138,11 +140,11 @@ struct Operators;
 
 template <typename... Args>
 struct Operators<Arguments(Args...)> {
-  static Outputs Loss(Args... args) {
+  static LinearPolicyLossOutputs Loss(Args... args) {
     return ReportingValueErrors([&] { return LossOutputs(RunArguments(Collect(args...), {}).loss); });
   }
 
-  static GradientOutputs LossAndGradients(Args... args, Wanted wanted) {
+  static GradientOutputs LossAndGradients(Args... args, WantedGradient wanted) {
     return ReportingValueErrors([&] {
       const Arguments a = Collect(args...);
       const HeadPassResult r = RunArguments(a, wanted);
@@ -155,9 +157,11 @@ struct Operators<Arguments(Args...)> {
     });
   }
 
-  static Outputs LossMeta(Args... args) { return MetaOutputs(std::get<0>(std::tie(args...))); }
+  static LinearPolicyLossOutputs LossMeta(Args... args) {
+    return MetaOutputs(std::get<0>(std::tie(args...)));
+  }
 
-  static GradientOutputs LossAndGradientsMeta(Args... args, Wanted wanted) {
+  static GradientOutputs LossAndGradientsMeta(Args... args, WantedGradient wanted) {
     const auto all = std::tie(args...);
     const Tensor& hidden = std::get<0>(all);
     return std::tuple_cat(MetaOutputs(hidden),
@@ -166,7 +170,7 @@ struct Operators<Arguments(Args...)> {
                                           MetaGradient(hidden, std::get<2>(all), wanted[2])));
   }
 
-  static Outputs LossAutograd(Args... args) {
+  static LinearPolicyLossOutputs LossAutograd(Args... args) {
     const auto all = std::tie(args...);
     const Tensor &hidden = std::get<0>(all), &weight = std::get<1>(all);
     const OptionalTensor& bias = std::get<2>(all);
@@ -177,7 +181,9 @@ struct Operators<Arguments(Args...)> {
       const at::AutoDispatchBelowADInplaceOrView guard;
       return LossOperator().call(args...);
     }
-    const GradientCall call = [&](const Wanted& wanted) { return GradientOperator().call(args..., wanted); };
+    const GradientCall call = [&](const WantedGradient& wanted) {
+      return GradientOperator().call(args..., wanted);
+    };
     const auto v = LinearPolicyLossFunction::apply(hidden, weight, bias, call);
     return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]};
   }

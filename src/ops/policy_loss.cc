@@ -15,15 +15,16 @@ namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-using Outputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
-                           Tensor, Tensor, Tensor, Tensor>;
+using PolicyLossOutputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                                     Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-Outputs Forward(const Tensor& logits, const Tensor& support_ids, const Tensor& support_logprobs,
-                const Tensor& advantages, const OptionalTensor& weights,
-                const OptionalTensor& reference_logprobs, std::string_view rule, double temperature,
-                c10::SymInt vocab_size, double softcap, double entropy_bonus, double reference_weight,
-                std::string_view reference_kl, bool validate) {
-  return ReportingValueErrors([&]() -> Outputs {
+PolicyLossOutputs PolicyLossForwardOp(const Tensor& logits, const Tensor& support_ids,
+                                      const Tensor& support_logprobs, const Tensor& advantages,
+                                      const OptionalTensor& weights, const OptionalTensor& reference_logprobs,
+                                      std::string_view rule, double temperature, c10::SymInt vocab_size,
+                                      double softcap, double entropy_bonus, double reference_weight,
+                                      std::string_view reference_kl, bool validate) {
+  return ReportingValueErrors([&]() -> PolicyLossOutputs {
     const RecordedTokens recorded{support_ids, support_logprobs, advantages, weights.value_or(Tensor()),
                                   reference_logprobs.value_or(Tensor())};
     const LossOptions options{temperature,      vocab_size.expect_int(),        softcap, entropy_bonus,
@@ -35,9 +36,9 @@ Outputs Forward(const Tensor& logits, const Tensor& support_ids, const Tensor& s
   });
 }
 
-Outputs ForwardMeta(const Tensor& logits, const Tensor& support_ids, const Tensor&, const Tensor&,
-                    const OptionalTensor&, const OptionalTensor&, std::string_view, double, c10::SymInt,
-                    double, double, double, std::string_view, bool) {
+PolicyLossOutputs ForwardMeta(const Tensor& logits, const Tensor& support_ids, const Tensor&, const Tensor&,
+                              const OptionalTensor&, const OptionalTensor&, std::string_view, double,
+                              c10::SymInt, double, double, double, std::string_view, bool) {
   const auto type = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto make = [&](c10::SymIntArrayRef shape, at::ScalarType dtype) {
     return at::empty_symint(shape, logits.options().dtype(dtype));
@@ -60,10 +61,10 @@ Outputs ForwardMeta(const Tensor& logits, const Tensor& support_ids, const Tenso
           make(support, at::kInt)};
 }
 
-Tensor Backward(const Tensor& grad_loss, const Tensor& logits, const Tensor& support,
-                const Tensor& log_sum_exp, const Tensor& entropy, const Tensor& dense,
-                const Tensor& entropy_weight, const Tensor& sparse, double temperature,
-                c10::SymInt vocab_size, double softcap) {
+Tensor PolicyLossBackwardOp(const Tensor& grad_loss, const Tensor& logits, const Tensor& support,
+                            const Tensor& log_sum_exp, const Tensor& entropy, const Tensor& dense,
+                            const Tensor& entropy_weight, const Tensor& sparse, double temperature,
+                            c10::SymInt vocab_size, double softcap) {
   return ReportingValueErrors([&] {
     return PolicyLossBackwardImpl(grad_loss, logits, support, log_sum_exp, entropy, dense, entropy_weight,
                                   sparse, temperature, vocab_size.expect_int(), softcap);
@@ -76,15 +77,16 @@ Tensor BackwardMeta(const Tensor&, const Tensor& logits, const Tensor&, const Te
 }
 
 auto ForwardOperator() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("augur::policy_loss", "").typed<decltype(Forward)>();
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("augur::policy_loss", "")
+                             .typed<decltype(PolicyLossForwardOp)>();
   return op;
 }
 
 auto BackwardOperator() {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("augur::policy_loss_backward", "")
-                             .typed<decltype(Backward)>();
+                             .typed<decltype(PolicyLossBackwardOp)>();
   return op;
 }
 
@@ -100,9 +102,9 @@ class PolicyLossFunction : public torch::autograd::Function<PolicyLossFunction> 
                                                 double reference_weight, std::string_view reference_kl,
                                                 bool validate) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const Outputs out = ForwardOperator().call(logits, support_ids, support_logprobs, advantages, weights,
-                                               reference_logprobs, rule, temperature, vocab_size, softcap,
-                                               entropy_bonus, reference_weight, reference_kl, validate);
+    const PolicyLossOutputs out = ForwardOperator().call(
+        logits, support_ids, support_logprobs, advantages, weights, reference_logprobs, rule, temperature,
+        vocab_size, softcap, entropy_bonus, reference_weight, reference_kl, validate);
     const auto all = std::apply([](const auto&... t) { return torch::autograd::variable_list{t...}; }, out);
     ctx->save_for_backward({logits, std::get<13>(out), std::get<9>(out), std::get<2>(out), std::get<10>(out),
                             std::get<11>(out), std::get<12>(out)});
@@ -125,11 +127,12 @@ class PolicyLossFunction : public torch::autograd::Function<PolicyLossFunction> 
   }
 };
 
-Outputs ForwardAutograd(const Tensor& logits, const Tensor& support_ids, const Tensor& support_logprobs,
-                        const Tensor& advantages, const OptionalTensor& weights,
-                        const OptionalTensor& reference_logprobs, std::string_view rule, double temperature,
-                        c10::SymInt vocab_size, double softcap, double entropy_bonus, double reference_weight,
-                        std::string_view reference_kl, bool validate) {
+PolicyLossOutputs ForwardAutograd(const Tensor& logits, const Tensor& support_ids,
+                                  const Tensor& support_logprobs, const Tensor& advantages,
+                                  const OptionalTensor& weights, const OptionalTensor& reference_logprobs,
+                                  std::string_view rule, double temperature, c10::SymInt vocab_size,
+                                  double softcap, double entropy_bonus, double reference_weight,
+                                  std::string_view reference_kl, bool validate) {
   const auto v = PolicyLossFunction::apply(logits, support_ids, support_logprobs, advantages, weights,
                                            reference_logprobs, rule, temperature, vocab_size, softcap,
                                            entropy_bonus, reference_weight, reference_kl, validate);
@@ -142,7 +145,7 @@ PolicyLoss ComputePolicyLoss(const MaskRule& rule, const Tensor& logits, const R
                              const LossOptions& options) {
   constexpr std::string_view kKlNames[] = {"none", "k1", "k2", "k3"};
   const auto optional = [](const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
-  const Outputs out = ForwardOperator().call(
+  const PolicyLossOutputs out = ForwardOperator().call(
       logits, recorded.support_ids, recorded.support_logprobs, recorded.advantages,
       optional(recorded.weights), optional(recorded.reference_logprobs), FormatRule(rule),
       options.temperature, options.vocab_size, options.softcap, options.entropy_bonus,
@@ -157,12 +160,12 @@ PolicyLoss ComputePolicyLoss(const MaskRule& rule, const Tensor& logits, const R
 }  // namespace augur
 
 TORCH_LIBRARY_IMPL(augur, CPU, m) {
-  m.impl("policy_loss", augur::Forward);
-  m.impl("policy_loss_backward", augur::Backward);
+  m.impl("policy_loss", augur::PolicyLossForwardOp);
+  m.impl("policy_loss_backward", augur::PolicyLossBackwardOp);
 }
 TORCH_LIBRARY_IMPL(augur, CUDA, m) {
-  m.impl("policy_loss", augur::Forward);
-  m.impl("policy_loss_backward", augur::Backward);
+  m.impl("policy_loss", augur::PolicyLossForwardOp);
+  m.impl("policy_loss_backward", augur::PolicyLossBackwardOp);
 }
 TORCH_LIBRARY_IMPL(augur, Meta, m) {
   m.impl("policy_loss", augur::ForwardMeta);

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "kernels/surrogate.h"
+#include "kernels/head/surrogate.h"
 #include "mask/rule.h"
 
 namespace augur {

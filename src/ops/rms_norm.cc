@@ -6,7 +6,7 @@
 #include <ATen/ops/rsqrt.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/rms_norm.h"
+#include "kernels/layer/rms_norm.h"
 #include "ops/device.h"
 #include "ops/typed_data.h"
 
@@ -23,7 +23,8 @@ struct NormResult {
   at::Tensor inverse;  // [rows] float32
 };
 
-NormResult Forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
+NormResult RmsNormForward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                          double eps) {
   NormResult out{x, at::empty_like(x), at::empty({x.size(0)}, x.options().dtype(at::kFloat))};
   if (delta.defined()) out.sum = at::empty_like(x);
   WithElementType(x, [&]<typename T>(T) {
@@ -47,9 +48,9 @@ NormResult Forward(const at::Tensor& x, const at::Tensor& delta, const at::Tenso
 }
 
 // Gradients of the sum and of the weight; `extra` is what reaches the sum otherwise, or undefined.
-std::pair<at::Tensor, at::Tensor> Backward(const at::Tensor& sum, const at::Tensor& weight,
-                                           const at::Tensor& inverse, const at::Tensor& grad_y,
-                                           const at::Tensor& extra) {
+std::pair<at::Tensor, at::Tensor> RmsNormBackward(const at::Tensor& sum, const at::Tensor& weight,
+                                                  const at::Tensor& inverse, const at::Tensor& grad_y,
+                                                  const at::Tensor& extra) {
   const int64_t rows = sum.size(0), width = sum.size(1);
   const at::Tensor grad_x = at::empty_like(sum);
   const at::Tensor grad_weight = at::empty({width}, sum.options().dtype(at::kFloat));
@@ -70,14 +71,15 @@ std::pair<at::Tensor, at::Tensor> Backward(const at::Tensor& sum, const at::Tens
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             double eps) {
-    const NormResult out = Forward(x.contiguous(), {}, weight, eps);
+    const NormResult out = RmsNormForward(x.contiguous(), {}, weight, eps);
     context->save_for_backward({out.sum, weight, out.inverse});
     return out.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
-    const auto [grad_x, grad_weight] = Backward(saved[0], saved[1], saved[2], grads[0].contiguous(), {});
+    const auto [grad_x, grad_weight] =
+        RmsNormBackward(saved[0], saved[1], saved[2], grads[0].contiguous(), {});
     return {grad_x, grad_weight, at::Tensor()};
   }
 };
@@ -85,7 +87,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& delta,
                                const at::Tensor& weight, double eps) {
-    const NormResult out = Forward(x.contiguous(), delta.contiguous(), weight, eps);
+    const NormResult out = RmsNormForward(x.contiguous(), delta.contiguous(), weight, eps);
     context->save_for_backward({out.sum, weight, out.inverse});
     return {out.sum, out.y};
   }
@@ -93,7 +95,7 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
     const auto [grad_x, grad_weight] =
-        Backward(saved[0], saved[1], saved[2], grads[1].contiguous(), grads[0].contiguous());
+        RmsNormBackward(saved[0], saved[1], saved[2], grads[1].contiguous(), grads[0].contiguous());
     return {grad_x, grad_x, grad_weight, at::Tensor()};
   }
 };

@@ -6,7 +6,7 @@
 #include <ATen/ops/silu.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/swiglu.h"
+#include "kernels/layer/swiglu.h"
 #include "ops/device.h"
 #include "ops/typed_data.h"
 

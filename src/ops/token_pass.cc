@@ -5,21 +5,21 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "kernels/decide.h"
-#include "kernels/powers_gradient.h"
-#include "kernels/row_stats.h"
+#include "kernels/head/decide.h"
+#include "kernels/head/row_stats.h"
+#include "kernels/head/unnormalised_gradient.h"
 #include "ops/launch.h"
 
 namespace augur {
 namespace {
 
 template <typename T>
-T* Data(const at::Tensor& tensor) {
+T* DataOrNull(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr<T>() : nullptr;
 }
 
 template <typename T>
-const T* ConstData(const at::Tensor& tensor) {
+const T* ConstDataOrNull(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
 }
 
@@ -37,25 +37,25 @@ LogitRows RowsOf(const LogitView& view, int64_t rows) {
 
 template <typename T>
 DecideInput<T> DecideInputOf(const TokenPass& pass, int64_t vocab_size) {
-  return {ConstData<T>(pass.behaviour),           ConstData<T>(pass.policy),
-          ConstData<T>(pass.advantages),          ConstData<T>(pass.tail_square),
-          ConstData<T>(pass.tail_mass),           pass.tokens(),
+  return {ConstDataOrNull<T>(pass.behaviour),     ConstDataOrNull<T>(pass.policy),
+          ConstDataOrNull<T>(pass.advantages),    ConstDataOrNull<T>(pass.tail_square),
+          ConstDataOrNull<T>(pass.tail_mass),     pass.tokens(),
           static_cast<int>(pass.support.size(1)), vocab_size};
 }
 
 template <typename T>
 SurrogateInput<T> SurrogateInputOf(const LossOptions& options, int64_t vocab_size, const TokenPass& pass) {
   SurrogateInput<T> in;
-  in.behaviour = ConstData<T>(pass.behaviour);
-  in.policy = ConstData<T>(pass.policy);
-  in.policy_tail = ConstData<T>(pass.tail_mass);
-  in.advantage = ConstData<T>(pass.advantages);
-  in.weight = ConstData<T>(pass.weights);
-  in.ratio = ConstData<T>(pass.ratio);
-  in.divergence = ConstData<T>(pass.divergence);
-  in.flags = ConstData<uint8_t>(pass.flags);
-  in.entropy = ConstData<T>(pass.entropy);
-  in.reference_logprob = ConstData<T>(pass.reference);
+  in.behaviour = ConstDataOrNull<T>(pass.behaviour);
+  in.policy = ConstDataOrNull<T>(pass.policy);
+  in.policy_tail = ConstDataOrNull<T>(pass.tail_mass);
+  in.advantage = ConstDataOrNull<T>(pass.advantages);
+  in.weight = ConstDataOrNull<T>(pass.weights);
+  in.ratio = ConstDataOrNull<T>(pass.ratio);
+  in.divergence = ConstDataOrNull<T>(pass.divergence);
+  in.flags = ConstDataOrNull<uint8_t>(pass.flags);
+  in.entropy = ConstDataOrNull<T>(pass.entropy);
+  in.reference_logprob = ConstDataOrNull<T>(pass.reference);
   in.tokens = pass.tokens();
   in.columns = static_cast<int>(pass.support.size(1));
   in.vocab_size = vocab_size;
@@ -170,9 +170,10 @@ void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, co
                      const PowersOf& powers) {
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
     Run(view.logits, RowStatsCpu<T>, RowStatsCuda<T>, RowsOf(view, pass.tokens()),
-        RowStats<T>{ConstData<T>(support_logits), Data<T>(pass.log_sum_exp), Data<T>(pass.entropy),
-                    Data<T>(pass.tail_mass), Data<T>(pass.tail_square), Data<T>(pass.policy),
-                    Data<T>(powers.reference), Data<int32_t>(powers.overflowed)});
+        RowStats<T>{ConstDataOrNull<T>(support_logits), DataOrNull<T>(pass.log_sum_exp),
+                    DataOrNull<T>(pass.entropy), DataOrNull<T>(pass.tail_mass),
+                    DataOrNull<T>(pass.tail_square), DataOrNull<T>(pass.policy),
+                    DataOrNull<T>(powers.reference), DataOrNull<int32_t>(powers.overflowed)});
   });
 }
 
@@ -180,34 +181,36 @@ void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t voca
                   const TokenPass& pass) {
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
     Run(pass.policy, DecideCpu<T>, DecideCuda<T>, rule, DecideInputOf<T>(pass, vocab_size),
-        DecideOutput<T>{Data<T>(pass.ratio), Data<T>(pass.divergence), Data<T>(pass.direction),
-                        Data<uint8_t>(pass.flags)});
+        DecideOutput<T>{DataOrNull<T>(pass.ratio), DataOrNull<T>(pass.divergence),
+                        DataOrNull<T>(pass.direction), DataOrNull<uint8_t>(pass.flags)});
     Run(pass.policy, SurrogateCpu<T>, SurrogateCuda<T>, rule, SurrogateInputOf<T>(options, vocab_size, pass),
-        SurrogateOutput<T>{Data<T>(pass.loss), Data<T>(pass.dense), Data<T>(pass.entropy_weight),
-                           Data<T>(pass.sparse)});
+        SurrogateOutput<T>{DataOrNull<T>(pass.loss), DataOrNull<T>(pass.dense),
+                           DataOrNull<T>(pass.entropy_weight), DataOrNull<T>(pass.sparse)});
   });
 }
 
 void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const GradientTarget& target) {
   WithComputeType(pass.dense.scalar_type(), [&]<typename T>(T) {
     Run(view.logits, RowGradientCpu<T>, RowGradientCuda<T>, RowsOf(view, target.gradient.size(0)),
-        RowGradient<T>{ConstData<T>(pass.log_sum_exp), ConstData<T>(pass.entropy), ConstData<T>(pass.dense),
-                       ConstData<T>(pass.entropy_weight), ConstData<T>(pass.sparse),
-                       target.precise_support ? ConstData<T>(pass.policy) : nullptr,
-                       ConstData<T>(target.scale), ConstData<int32_t>(target.source),
+        RowGradient<T>{ConstDataOrNull<T>(pass.log_sum_exp), ConstDataOrNull<T>(pass.entropy),
+                       ConstDataOrNull<T>(pass.dense), ConstDataOrNull<T>(pass.entropy_weight),
+                       ConstDataOrNull<T>(pass.sparse),
+                       target.precise_support ? ConstDataOrNull<T>(pass.policy) : nullptr,
+                       ConstDataOrNull<T>(target.scale), ConstDataOrNull<int32_t>(target.source),
                        target.gradient.mutable_data_ptr()});
   });
 }
 
-at::Tensor ComputePowersGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
-                                 const GradientTarget& target) {
+at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
+                                       const GradientTarget& target) {
   const int64_t rows = target.gradient.size(0);
   const at::Tensor factor = at::empty({rows}, pass.dense.options());
   WithComputeType(pass.dense.scalar_type(), [&]<typename T>(T) {
-    Run(view.logits, PowersGradientCpu<T>, PowersGradientCuda<T>, RowsOf(view, rows),
-        PowersGradient<T>{ConstData<T>(pass.log_sum_exp), ConstData<T>(powers.reference),
-                          ConstData<T>(pass.dense), ConstData<T>(pass.sparse), ConstData<T>(pass.policy),
-                          ConstData<T>(target.scale), ConstData<int32_t>(target.source), Data<T>(factor)});
+    Run(view.logits, UnnormalisedGradientCpu<T>, UnnormalisedGradientCuda<T>, RowsOf(view, rows),
+        UnnormalisedGradient<T>{ConstDataOrNull<T>(pass.log_sum_exp), ConstDataOrNull<T>(powers.reference),
+                                ConstDataOrNull<T>(pass.dense), ConstDataOrNull<T>(pass.sparse),
+                                ConstDataOrNull<T>(pass.policy), ConstDataOrNull<T>(target.scale),
+                                ConstDataOrNull<int32_t>(target.source), DataOrNull<T>(factor)});
   });
   return factor;
 }
@@ -218,7 +221,8 @@ PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int
   result.sums = at::empty({kDecisionSums}, pass.policy.options().dtype(at::kDouble));
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
     Run(pass.policy, DecisionSumsCpu<T>, DecisionSumsCuda<T>, rule,
-        SurrogateInputOf<T>(options, vocab_size, pass), ConstData<T>(pass.loss), Data<double>(result.sums));
+        SurrogateInputOf<T>(options, vocab_size, pass), ConstDataOrNull<T>(pass.loss),
+        DataOrNull<double>(result.sums));
   });
   // Copied: an output of an operator must not be a view of another.
   result.loss = result.sums.select(0, kSumLoss).to(pass.policy.scalar_type(), false, true);

@@ -73,8 +73,8 @@ struct GradientTarget {
 void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const GradientTarget& target);
 // The same from powers, in place: target.gradient holds them and is the gradient but for the factor [rows] of
 // each row that is returned.
-at::Tensor ComputePowersGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
-                                 const GradientTarget& target);
+at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
+                                       const GradientTarget& target);
 
 // The sums over all tokens, and everything a caller gets to see.
 PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
-#include "kernels/element.h"
+#include "kernels/simd/element.h"
 
 namespace augur {
 

@@ -8,7 +8,7 @@
 namespace augur {
 namespace {
 
-constexpr auto kNone = std::string_view::npos;
+constexpr auto kNoPosition = std::string_view::npos;
 
 struct Part {
   size_t begin, end;
@@ -41,32 +41,32 @@ size_t SkipEmphasis(std::string_view text, size_t offset) {
   }
 }
 
-// Past the colon of "answer:" at `offset`, or kNone.
+// Past the colon of "answer:" at `offset`, or kNoPosition.
 size_t EndOfMark(std::string_view text, size_t offset) {
   for (const char letter : std::string_view("answer")) {
-    if (offset == text.size() || (text[offset] | 0x20) != letter) return kNone;
+    if (offset == text.size() || (text[offset] | 0x20) != letter) return kNoPosition;
     ++offset;
   }
   offset = SkipEmphasis(text, offset);
   for (const std::string_view colon : {":", "\uFF1A"}) {
     if (text.substr(offset, colon.size()) == colon) return offset + colon.size();
   }
-  return kNone;
+  return kNoPosition;
 }
 
 // The line at `begin`, or the whole formula where one displayed over several lines begins there.
 Part LineOrFormula(std::string_view text, size_t begin) {
-  size_t end = kNone;
+  size_t end = kNoPosition;
   if (text.substr(begin).starts_with("$$")) end = text.find("$$", begin + 2);
   if (text.substr(begin).starts_with("\\[")) end = text.find("\\]", begin + 2);
-  if (end == kNone) return {begin, std::min(text.find('\n', begin), text.size())};
+  if (end == kNoPosition) return {begin, std::min(text.find('\n', begin), text.size())};
   return {begin, end + 2};
 }
 
 std::optional<Part> LastMarked(std::string_view text) {
   for (size_t i = text.size(); i-- > 0;) {
     const size_t mark_end = EndOfMark(text, i);
-    if (mark_end == kNone) continue;
+    if (mark_end == kNoPosition) continue;
     const size_t begin = SkipEmphasis(text, mark_end);
     if (begin < text.size()) return LineOrFormula(text, begin);
   }

@@ -8,7 +8,7 @@
 namespace augur {
 namespace {
 
-constexpr size_t kResponseTail = 300;
+constexpr size_t kGsm8kTail = 300;
 constexpr std::string_view kNumberCharacters = "0123456789.,";
 
 // What -?[0-9.,]+ matches at `offset`; empty where it does not match.
@@ -22,7 +22,7 @@ std::string_view NumberAt(std::string_view text, size_t offset) {
 
 std::optional<std::string> Gsm8kAnswer(std::string_view response) {
   constexpr std::string_view kMark = "#### ";
-  const std::string_view text = LastCodePoints(response, kResponseTail);
+  const std::string_view text = LastCodePoints(response, kGsm8kTail);
   // Neither the mark nor a number holds the other's characters, so searching from the end finds the match
   // that a search from the beginning finds last.
   for (size_t at = text.rfind(kMark); at != std::string_view::npos; at = text.rfind(kMark, at - 1)) {
@@ -34,7 +34,7 @@ std::optional<std::string> Gsm8kAnswer(std::string_view response) {
 }
 
 std::optional<std::string> Gsm8kFlexibleAnswer(std::string_view response) {
-  const std::string_view text = LastCodePoints(response, kResponseTail);
+  const std::string_view text = LastCodePoints(response, kGsm8kTail);
   // The last number that is not a lone full stop; where there are only full stops, one of those.
   std::optional<std::string_view> chosen;
   for (size_t i = 0; i < text.size();) {

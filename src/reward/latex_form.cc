@@ -55,7 +55,7 @@ constexpr std::string_view kFonts[] = {"boxed", "textbf", "textit", "mathbf", "m
 constexpr std::string_view kTexts[] = {"text", "textrm", "mathrm", "mbox"};
 
 template <size_t N>
-bool Contains(const std::string_view (&names)[N], std::string_view name) {
+bool ContainsText(const std::string_view (&names)[N], std::string_view name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
@@ -100,9 +100,9 @@ class CommandPass {
     const std::string_view name = text.substr(offset, end - offset);
     const size_t brace = std::min(text.find_first_not_of(' ', end), text.size());
     const bool has_brace = brace < text.size() && text[brace] == '{';
-    if (has_brace && (Contains(kFonts, name) || Contains(kTexts, name))) {
+    if (has_brace && (ContainsText(kFonts, name) || ContainsText(kTexts, name))) {
       static constexpr std::string_view kMark(&kTextMark, 1);
-      const std::string_view mark = Contains(kTexts, name) ? kMark : "";
+      const std::string_view mark = ContainsText(kTexts, name) ? kMark : "";
       Open(mark, mark);
       return brace + 1;
     }
@@ -214,7 +214,7 @@ size_t SimpleGroup(std::string_view text) {
 
 // Appends the arguments of \frac or \sqrt from the front of `text`, in braces, and returns what it took. It
 // stops at an argument with braces inside, which is in canonical form as it stands.
-size_t BraceArguments(std::string_view text, int count, std::string* out) {
+size_t LatexBraceArguments(std::string_view text, int count, std::string* out) {
   size_t taken = 0;
   while (count > 0 && taken < text.size()) {
     const std::string_view rest = text.substr(taken);
@@ -243,7 +243,7 @@ std::string CanonicalBraces(std::string_view text) {
     const bool root = rest.starts_with("\\sqrt") && !rest.substr(5).starts_with("[");
     if (fraction || root) {
       out += rest.substr(0, 5);
-      i += 5 + BraceArguments(rest.substr(5), fraction ? 2 : 1, &out);
+      i += 5 + LatexBraceArguments(rest.substr(5), fraction ? 2 : 1, &out);
     } else if ((rest[0] == '^' || rest[0] == '_') && rest.size() > 3 && rest[1] == '{' && rest[3] == '}') {
       out.append(1, rest[0]).append(1, rest[2]);
       i += 4;

@@ -11,7 +11,7 @@
 namespace augur {
 namespace {
 
-bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool IsAsciiLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // Words that may follow a number as what it counts; anything inside \text{} may, too.
 constexpr std::string_view kUnits[] = {
@@ -33,11 +33,12 @@ std::string_view TrimMarkup(std::string_view text) {
 // A name an answer may be assigned to: x, \theta, x_1, f(x), or none.
 bool IsVariable(std::string_view name) {
   if (name.empty()) return true;
-  if (name.starts_with('\\')) return name.size() > 1 && std::all_of(name.begin() + 1, name.end(), IsLetter);
-  if (!IsLetter(name[0])) return false;
+  if (name.starts_with('\\'))
+    return name.size() > 1 && std::all_of(name.begin() + 1, name.end(), IsAsciiLetter);
+  if (!IsAsciiLetter(name[0])) return false;
   if (name.size() == 1) return true;
   if (name.size() == 3) return name[1] == '_';
-  return name.size() == 4 && name[1] == '(' && IsLetter(name[2]) && name[3] == ')';
+  return name.size() == 4 && name[1] == '(' && IsAsciiLetter(name[2]) && name[3] == ')';
 }
 
 std::string_view WithoutAssignment(std::string_view text) {
@@ -90,9 +91,10 @@ std::string CanonicalParts(std::string_view text) {
 // A choice without its parentheses, and a word or phrase in lower case. Two letters may be a product of two
 // quantities, whose case matters.
 std::string CanonicalWords(std::string text) {
-  if (text.size() == 3 && text[0] == '(' && IsLetter(text[1]) && text[2] == ')') return text.substr(1, 1);
+  if (text.size() == 3 && text[0] == '(' && IsAsciiLetter(text[1]) && text[2] == ')')
+    return text.substr(1, 1);
   const bool words =
-      text.size() > 2 && std::ranges::all_of(text, [](char c) { return IsLetter(c) || c == ' '; });
+      text.size() > 2 && std::ranges::all_of(text, [](char c) { return IsAsciiLetter(c) || c == ' '; });
   if (words) std::ranges::transform(text, text.begin(), [](char c) { return c | 0x20; });
   return text;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostDigits = 18;  // 10^18 fits 64 bits
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsAsciiDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Takes what it recognises from the front of a text.
 class Reader {
@@ -27,7 +27,7 @@ class Reader {
   }
 
   std::string_view Digits() {
-    const auto end = std::find_if_not(text_.begin(), text_.end(), IsDigit);
+    const auto end = std::find_if_not(text_.begin(), text_.end(), IsAsciiDigit);
     const std::string_view digits(text_.data(), static_cast<size_t>(end - text_.begin()));
     text_.remove_prefix(digits.size());
     return digits;

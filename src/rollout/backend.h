@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/sample_support.h"
+#include "kernels/decode/sample_support.h"
 #include "model/model.h"
 #include "rollout/engine.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/sample_support.h"
+#include "kernels/decode/sample_support.h"
 
 namespace augur {
 

@@ -9,7 +9,7 @@
 namespace augur {
 namespace {
 
-constexpr std::string_view kBroken = "the file is damaged: fetch it again";
+constexpr std::string_view kBrokenAddedTokens = "the file is damaged: fetch it again";
 
 AddedToken ReadAddedToken(const Json& spec, std::string_view where) {
   AddedToken token;
@@ -17,12 +17,13 @@ AddedToken ReadAddedToken(const Json& spec, std::string_view where) {
   const std::string place = fmt::format("{}: added token \"{}\"", where, token.content);
   const Json& id = RequireKey(spec, "id", place);
   if (!id.is_number_unsigned() || id.get<uint64_t>() >= kAbsent) {
-    throw Error(place, fmt::format("has the id {}", id.dump()), kBroken);
+    throw Error(place, fmt::format("has the id {}", id.dump()), kBrokenAddedTokens);
   }
   token.id = id.get<uint32_t>();
   const auto read = [&](const char* key, bool* flag) {
     const Json& value = RequireKey(spec, key, place);
-    if (!value.is_boolean()) throw Error(place, fmt::format("\"{}\" is not true or false", key), kBroken);
+    if (!value.is_boolean())
+      throw Error(place, fmt::format("\"{}\" is not true or false", key), kBrokenAddedTokens);
     *flag = value.get<bool>();
   };
   read("single_word", &token.single_word);
@@ -73,19 +74,19 @@ size_t SkipSpaces(std::string_view text, size_t start) {
 
 std::vector<AddedToken> ReadAddedTokens(const Json& list, const Bpe& model, std::string_view where) {
   if (list.is_null()) return {};
-  if (!list.is_array()) throw Error(where, "\"added_tokens\" is not a list", kBroken);
+  if (!list.is_array()) throw Error(where, "\"added_tokens\" is not a list", kBrokenAddedTokens);
   std::vector<AddedToken> tokens;
   std::unordered_set<uint32_t> ids;
   auto next_id = static_cast<uint32_t>(model.count());
   for (const Json& spec : list) {
     AddedToken token = ReadAddedToken(spec, where);
     if (token.content.empty())
-      throw Error(where, fmt::format("the added token {} is empty", token.id), kBroken);
+      throw Error(where, fmt::format("the added token {} is empty", token.id), kBrokenAddedTokens);
     if (!ids.insert(token.id).second) {
       throw Error(
           where,
           fmt::format("added token \"{}\" has the id {}, which another one has too", token.content, token.id),
-          kBroken);
+          kBrokenAddedTokens);
     }
     const uint32_t in_model = model.Find(token.content);
     const uint32_t expected = in_model == kAbsent ? next_id++ : in_model;
@@ -94,7 +95,7 @@ std::vector<AddedToken> ReadAddedTokens(const Json& list, const Bpe& model, std:
           where,
           fmt::format("added token \"{}\" has the id {}, but {} {}", token.content, token.id,
                       in_model == kAbsent ? "the next free id is" : "the vocabulary gives it", expected),
-          kBroken);
+          kBrokenAddedTokens);
     }
     tokens.push_back(std::move(token));
   }

@@ -5,8 +5,9 @@
 namespace augur {
 namespace {
 
-constexpr std::string_view kRemedy = "Augur reads byte-level BPE as Llama 3, Qwen2, Qwen3 and SmolLM2 use it";
-constexpr std::string_view kBroken = "the file is damaged: fetch it again";
+constexpr std::string_view kBpeRemedy =
+    "Augur reads byte-level BPE as Llama 3, Qwen2, Qwen3 and SmolLM2 use it";
+constexpr std::string_view kBrokenBpe = "the file is damaged: fetch it again";
 
 // More than any model has; keeps a damaged id from claiming memory.
 constexpr int64_t kMostIds = 1 << 22;
@@ -41,11 +42,11 @@ bool SplitMerge(const Json& merge, std::string_view* left, std::string_view* rig
 Bpe::Bpe(const Json& spec, std::string_view where) {
   const Json& vocab = RequireKey(spec, "vocab", where);
   if (spec.contains("type") && spec["type"] != "BPE") {
-    throw Error(where, fmt::format("a model of type {} is not supported", spec["type"].dump()), kRemedy);
+    throw Error(where, fmt::format("a model of type {} is not supported", spec["type"].dump()), kBpeRemedy);
   }
   for (const char* option : {"dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"}) {
     if (IsSet(spec, option)) {
-      throw Error(where, fmt::format("the model's \"{}\" is not supported", option), kRemedy);
+      throw Error(where, fmt::format("the model's \"{}\" is not supported", option), kBpeRemedy);
     }
   }
   fuse_unknown_ = IsSet(spec, "fuse_unk");
@@ -55,7 +56,7 @@ Bpe::Bpe(const Json& spec, std::string_view where) {
     const std::string name = RequireString(spec, "unk_token", where);
     unknown_ = Find(name);
     if (unknown_ == kAbsent) {
-      throw Error(where, fmt::format("the unknown token \"{}\" is not in the vocabulary", name), kBroken);
+      throw Error(where, fmt::format("the unknown token \"{}\" is not in the vocabulary", name), kBrokenBpe);
     }
   }
   ReadMerges(RequireKey(spec, "merges", where), where);
@@ -63,14 +64,14 @@ Bpe::Bpe(const Json& spec, std::string_view where) {
 }
 
 void Bpe::ReadVocab(const Json& vocab, std::string_view where) {
-  if (!vocab.is_object()) throw Error(where, "\"vocab\" is not an object of tokens and ids", kBroken);
+  if (!vocab.is_object()) throw Error(where, "\"vocab\" is not an object of tokens and ids", kBrokenBpe);
   int64_t largest = -1;
   for (const auto& [token, id] : vocab.items()) {
     if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= kMostIds) {
       throw Error(where,
                   fmt::format("token \"{}\" has the id {}, not a number from 0 to {}", token, id.dump(),
                               kMostIds - 1),
-                  kBroken);
+                  kBrokenBpe);
     }
     largest = std::max(largest, id.get<int64_t>());
   }
@@ -82,7 +83,7 @@ void Bpe::ReadVocab(const Json& vocab, std::string_view where) {
     const auto id = value.get<uint32_t>();
     if (used_[id]) {
       throw Error(where, fmt::format("tokens \"{}\" and \"{}\" have the same id {}", tokens_[id], token, id),
-                  kBroken);
+                  kBrokenBpe);
     }
     used_[id] = true;
     tokens_[id] = token;
@@ -91,7 +92,7 @@ void Bpe::ReadVocab(const Json& vocab, std::string_view where) {
 }
 
 void Bpe::ReadMerges(const Json& merges, std::string_view where) {
-  if (!merges.is_array()) throw Error(where, "\"merges\" is not a list", kBroken);
+  if (!merges.is_array()) throw Error(where, "\"merges\" is not a list", kBrokenBpe);
   merges_ = PairMap(merges.size());
   std::string joined;
   for (uint32_t rank = 0; rank < merges.size(); ++rank) {
@@ -99,7 +100,8 @@ void Bpe::ReadMerges(const Json& merges, std::string_view where) {
       continue;
     std::string_view left, right;
     if (!SplitMerge(merges[rank], &left, &right)) {
-      throw Error(where, fmt::format("merge {} is {}, not two tokens", rank, merges[rank].dump()), kBroken);
+      throw Error(where, fmt::format("merge {} is {}, not two tokens", rank, merges[rank].dump()),
+                  kBrokenBpe);
     }
     const auto require = [&](std::string_view token) {
       const uint32_t id = Find(token);
@@ -108,7 +110,7 @@ void Bpe::ReadMerges(const Json& merges, std::string_view where) {
             where,
             fmt::format("merge {} (\"{}\" + \"{}\") names the token \"{}\", which is not in the vocabulary",
                         rank, left, right, token),
-            kBroken);
+            kBrokenBpe);
       }
       return id;
     };

@@ -13,17 +13,17 @@
 namespace augur {
 namespace {
 
-constexpr char32_t kCodePoints = 0x110000;
+constexpr char32_t kNfcCodePoints = 0x110000;
 constexpr char32_t kActiveEnd = 0x30000;  // nothing from here on decomposes or combines
 
-struct Range {
+struct NfcRange {
   char32_t first, last;
 };
 
 // Characters that stay as they are, whatever stands around them, though utf8proc thinks otherwise: U+11A7,
 // which it drops after a Hangul syllable, and those newer than Unicode 9 with a combining class or a
 // composition.
-constexpr Range kKept[] = {
+constexpr NfcRange kKept[] = {
     {0x11A7, 0x11A7},   {0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1AEB},
     {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC},
@@ -53,7 +53,7 @@ int CombiningClass(char32_t c) {
 constexpr char32_t kFirstVowel = 0x1161, kLastFinal = 0x11C2;  // Hangul parts that join what stands before
 
 std::vector<Role> BuildRoles() {
-  std::vector<Role> roles(kCodePoints, Role::kInert);
+  std::vector<Role> roles(kNfcCodePoints, Role::kInert);
   for (char32_t c = 0; c < kActiveEnd; ++c) {
     if (c >= 0xAC00 && c <= 0xDFFF) continue;  // Hangul syllables are whole, surrogates do not occur
     if (CombiningClass(c) != 0 && roles[c] == Role::kInert) roles[c] = Role::kMark;
@@ -70,7 +70,7 @@ std::vector<Role> BuildRoles() {
     for (int i = 1; i < count; ++i) roles[parts[i]] = Role::kActive;
   }
   std::fill(&roles[kFirstVowel], &roles[kLastFinal] + 1, Role::kActive);
-  for (const Range& r : kKept) std::fill(&roles[r.first], &roles[r.last] + 1, Role::kInert);
+  for (const NfcRange& r : kKept) std::fill(&roles[r.first], &roles[r.last] + 1, Role::kInert);
   return roles;
 }
 
@@ -81,7 +81,7 @@ const Role* Roles() {
 
 bool IsKept(char32_t c) {
   return std::any_of(std::begin(kKept), std::end(kKept),
-                     [c](Range r) { return c >= r.first && c <= r.last; });
+                     [c](NfcRange r) { return c >= r.first && c <= r.last; });
 }
 
 // Sorts each run of combining marks by class. utf8proc's own way is quadratic in the length of a run.

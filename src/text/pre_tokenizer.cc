@@ -6,7 +6,8 @@
 namespace augur {
 namespace {
 
-constexpr std::string_view kRemedy = "Augur reads byte-level BPE as Llama 3, Qwen2, Qwen3 and SmolLM2 use it";
+constexpr std::string_view kPreTokenizerRemedy =
+    "Augur reads byte-level BPE as Llama 3, Qwen2, Qwen3 and SmolLM2 use it";
 
 bool Flag(const Json& spec, std::string_view key, bool fallback, std::string_view where) {
   const auto found = spec.find(key);
@@ -55,15 +56,16 @@ void SplitDigits(std::string_view text, bool individual, const OnPiece& on_piece
 }  // namespace
 
 PreTokenizer::PreTokenizer(const Json& spec, std::string_view where) {
-  if (spec.is_null()) throw Error(where, "there is no pre_tokenizer", kRemedy);
+  if (spec.is_null()) throw Error(where, "there is no pre_tokenizer", kPreTokenizerRemedy);
   for (const Json* leaf : Flatten(spec, where)) AddStage(*leaf, where);
-  if (!byte_level_) throw Error(where, "the pre_tokenizer has no ByteLevel", kRemedy);
+  if (!byte_level_) throw Error(where, "the pre_tokenizer has no ByteLevel", kPreTokenizerRemedy);
 }
 
 void PreTokenizer::AddStage(const Json& spec, std::string_view where) {
   const std::string type = RequireString(spec, "type", where);
   if (byte_level_) {
-    throw Error(where, fmt::format("pre_tokenizer {} after ByteLevel is not supported", type), kRemedy);
+    throw Error(where, fmt::format("pre_tokenizer {} after ByteLevel is not supported", type),
+                kPreTokenizerRemedy);
   }
   if (type == "ByteLevel") {
     byte_level_ = true;
@@ -75,7 +77,7 @@ void PreTokenizer::AddStage(const Json& spec, std::string_view where) {
     const std::string behavior = RequireString(spec, "behavior", where);
     if (behavior != "Isolated") {
       throw Error(where, fmt::format("Split with behavior {} is not supported, only Isolated", behavior),
-                  kRemedy);
+                  kPreTokenizerRemedy);
     }
     const Json& pattern = RequireKey(spec, "pattern", where);
     if (pattern.is_object() && pattern.contains("String")) {
@@ -89,7 +91,7 @@ void PreTokenizer::AddStage(const Json& spec, std::string_view where) {
       stages_.emplace_back(Regex(regex, where));
     }
   } else {
-    throw Error(where, fmt::format("pre_tokenizer {} is not supported", type), kRemedy);
+    throw Error(where, fmt::format("pre_tokenizer {} is not supported", type), kPreTokenizerRemedy);
   }
 }
 

@@ -1,0 +1,33 @@
+#include "base/stop_signals.h"
+
+#include <csignal>
+
+namespace augur {
+namespace {
+
+volatile std::sig_atomic_t received = 0;
+
+void OnSignal(int signal) {
+  received = signal;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  received = 0;
+  std::signal(SIGINT, OnSignal);
+  std::signal(SIGTERM, OnSignal);
+}
+
+StopSignals::~StopSignals() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+const char* StopSignals::Received() {
+  if (received == SIGINT) return "SIGINT";
+  return received == SIGTERM ? "SIGTERM" : nullptr;
+}
+
+}  // namespace augur

@@ -1,0 +1,215 @@
+// `augur bench step`: a whole training step (generation, updates, new weights) of a random model of a given
+// shape.
+#include <fmt/format.h>
+
+#include <future>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/measure.h"
+#include "model/load.h"
+#include "model/shapes.h"
+#include "rollout/device.h"
+#include "train/run/overlap.h"
+#include "train/step/learner.h"
+
+namespace augur {
+namespace {
+
+struct StepBenchFlags {
+  std::string shape = "smollm2-135m", device = "cpu", precision = "bf16", checkpoint = "selective";
+  std::string mask = "predictive-kl-aggregated";
+  int64_t prompts = 16, group = 8, prompt = 256, fresh = 1024, minibatch = 16, micro_tokens = 16384;
+  int64_t staleness = 0, steps = 3;
+  bool json = false;
+};
+
+struct Seconds {
+  double generate = 0, update = 0, weights = 0, wait = 0, step = 0;
+};
+
+RlConfig MakeConfig(const StepBenchFlags& options) {
+  RlConfig config;
+  const FieldList fields = FieldsOf(config);
+  fields.Find("model.precision")->Set(options.precision, "--precision");
+  fields.Find("train.checkpoint_activations")->Set(options.checkpoint, "--checkpoint-activations");
+  config.run.device = options.device;
+  config.rollout.prompts = options.prompts;
+  config.rollout.group = options.group;
+  config.rollout.max_tokens = options.fresh;
+  config.rollout.staleness = options.staleness;
+  config.mask.rule = PresetRule(options.mask);
+  config.train.steps = options.steps + 1;
+  config.train.minibatch = options.minibatch;
+  config.train.optimizer.micro_tokens = options.micro_tokens;
+  return config;
+}
+
+// The parts of a run whose prompts and rewards are chance.
+class Bench {
+ public:
+  Bench(const StepBenchFlags& options, const RlConfig& config, at::Device device)
+      : options_(options),
+        config_(config),
+        device_(device),
+        model_(
+            NoiseModel(NamedShape(options.shape, "--shape"), TrainerType(config.model.precision), device, 1)),
+        learner_(config, model_, std::nullopt, model_.config.vocab_size),
+        engine_(model_, MakeEngineOptions(config, device)),
+        overlap_(device) {
+    sampling_.max_tokens = options.fresh;
+    sampling_.samples = options.group;
+    sampling_.support = config.rollout.support;
+    if (Overlaps(config, device)) waiting_ = Generate();
+  }
+
+  Seconds Step(int64_t step) {
+    const auto start = Clock::now();
+    Seconds seconds;
+    const bool overlaps = Overlaps(config_, device_);
+    const Experience experience = overlaps ? std::move(waiting_) : Generate();
+    std::future<Experience> coming;
+    if (overlaps) {
+      coming = overlap_.Start([this] { return Generate(); });
+    } else {
+      engine_.ReleaseMemory();
+    }
+    seconds.generate = experience.generate_seconds;
+    auto stage = Clock::now();
+    StepMetrics metrics;
+    learner_.Learn(step, experience, {}, &metrics);
+    seconds.update = SecondsSince(stage);
+    stage = Clock::now();
+    if (coming.valid()) waiting_ = coming.get();
+    seconds.wait = SecondsSince(stage);
+    stage = Clock::now();
+    engine_.UpdateWeights(model_, step);
+    seconds.weights = SecondsSince(stage);
+    seconds.step = SecondsSince(start);
+    return seconds;
+  }
+
+ private:
+  Experience Generate() {
+    const auto start = Clock::now();
+    std::vector<GenerateRequest> requests(options_.prompts);
+    Experience experience;
+    for (int64_t i = 0; i < options_.prompts; ++i) {
+      requests[i] = {position_++, {}, fmt::format("prompt {}", i)};
+      for (int64_t t = 0; t < options_.prompt; ++t) {
+        const uint32_t word = Philox::At(2, requests[i].key, static_cast<uint64_t>(t)).word[0];
+        requests[i].tokens.push_back(static_cast<int32_t>(word % model_.config.vocab_size));
+      }
+      experience.prompts.push_back(static_cast<size_t>(i));
+    }
+    experience.rollouts = engine_.Generate(requests, sampling_);
+    for (size_t i = 0; i < experience.rollouts.size(); ++i) {
+      if (!experience.rollouts[i].error.empty()) {
+        throw Error("bench step", experience.rollouts[i].error, "see the message");
+      }
+      experience.rewards.push_back(i % 2 == 0 ? 1 : 0);
+    }
+    experience.generate_seconds = SecondsSince(start);
+    return experience;
+  }
+
+  const StepBenchFlags& options_;
+  const RlConfig& config_;
+  const at::Device device_;
+  const Model model_;
+  Learner learner_;
+  Engine engine_;
+  SamplingOptions sampling_;
+  uint64_t position_ = 0;
+  Experience waiting_;
+  OverlapWorker overlap_;  // last: it waits for the work before anything the work uses goes
+};
+
+void PrintStepBench(const StepBenchFlags& options, int64_t step, const Seconds& s, double peak) {
+  const auto responses = static_cast<double>(options.prompts * options.group);
+  const double fresh = responses * static_cast<double>(options.fresh);
+  const double tokens = fresh + responses * static_cast<double>(options.prompt);
+  if (options.json) {
+    const Json json = {{"what", "step"},
+                       {"shape", options.shape},
+                       {"device", options.device},
+                       {"precision", options.precision},
+                       {"staleness", options.staleness},
+                       {"step", step},
+                       {"generate_s", s.generate},
+                       {"update_s", s.update},
+                       {"wait_s", s.wait},
+                       {"weights_s", s.weights},
+                       {"step_s", s.step},
+                       {"tokens_per_second", tokens / s.step},
+                       {"peak_gib", peak}};
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  fmt::print(
+      "  {:7}: {:7.2f} s, {:6.0f} tokens/s; generation {:.2f} s ({:.0f} new tokens/s), updates {:.2f} s "
+      "({:.0f} "
+      "tokens/s), waiting {:.2f} s, weights {:.3f} s; peak {:.1f} GiB\n",
+      step == 0 ? "first" : fmt::format("step {}", step), s.step, tokens / s.step, s.generate,
+      fresh / s.generate, s.update, tokens / s.update, s.wait, s.weights, peak);
+}
+
+void RunStepBench(const StepBenchFlags& options) {
+  for (const auto& [name, value] : {std::pair("--prompts", options.prompts),
+                                    {"--group", options.group - 1},
+                                    {"--prompt", options.prompt},
+                                    {"--new", options.fresh},
+                                    {"--minibatch", options.minibatch},
+                                    {"--micro-tokens", options.micro_tokens},
+                                    {"--steps", options.steps + 1}}) {
+    if (value < 1) throw Error(name, "is too small", "see augur bench step --help for the defaults");
+  }
+  const RlConfig config = MakeConfig(options);
+  const at::Device device = RunDevice(config.run);
+  if (!options.json) {
+    fmt::print(
+        "step, {} on {} in {}, {} x {} responses, {} + {} tokens, minibatches of {} prompts, staleness {}\n",
+        options.shape, options.device, options.precision, options.prompts, options.group, options.prompt,
+        options.fresh, options.minibatch, options.staleness);
+  }
+  Bench bench(options, config, device);
+  for (int64_t step = 0; step <= options.steps; ++step) {
+    const Seconds seconds = bench.Step(step + 1);
+    PrintStepBench(options, step, seconds, static_cast<double>(PeakMemoryBytes(device)) / (1 << 30));
+  }
+}
+
+}  // namespace
+
+void AddBenchStep(CLI::App& bench) {
+  const auto options = std::make_shared<StepBenchFlags>();
+  CLI::App* command =
+      bench.add_subcommand("step", "A whole training step of a random model of a given shape, by its parts");
+  command->add_option("--shape", options->shape, "smollm2-135m or qwen3-4b")->capture_default_str();
+  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  command->add_option("--precision", options->precision, "fp32, bf16, fp8_rollout or fp8")
+      ->capture_default_str();
+  command->add_option("--prompts", options->prompts, "Prompts in a step")->capture_default_str();
+  command->add_option("--group", options->group, "Responses to each")->capture_default_str();
+  command->add_option("--prompt", options->prompt, "Tokens of a prompt")->capture_default_str();
+  command->add_option("--new", options->fresh, "Tokens of a response")->capture_default_str();
+  command->add_option("--minibatch", options->minibatch, "Prompts in an update")->capture_default_str();
+  command->add_option("--micro-tokens", options->micro_tokens, "Tokens in one forward")
+      ->capture_default_str();
+  command
+      ->add_option("--checkpoint-activations", options->checkpoint,
+                   "What the backward computes again: none, selective or full")
+      ->capture_default_str();
+  command->add_option("--mask", options->mask, "The rule")->capture_default_str();
+  command->add_option("--staleness", options->staleness, "From 1 on, a GPU generates while it trains")
+      ->capture_default_str();
+  command->add_option("--steps", options->steps, "Timed steps, after a first one")->capture_default_str();
+  command->add_flag("--json", options->json, "JSON lines instead of text");
+  command->callback([options] { RunStepBench(*options); });
+}
+
+}  // namespace augur

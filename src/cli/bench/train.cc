@@ -1,0 +1,171 @@
+// `augur bench train`: one update of a model of a given shape, with random weights and data.
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/measure.h"
+#include "model/load.h"
+#include "model/shapes.h"
+#include "train/step/policy_step.h"
+
+namespace augur {
+namespace {
+
+struct TrainBenchFlags {
+  std::string shape = "smollm2-135m";
+  int64_t tokens = 16384;
+  int64_t length = 4096;
+  int64_t micro_tokens = 16384;
+  int64_t top_k = 20;
+  int rounds = 5;
+  std::string dtype = "bf16";
+  std::string device = "cpu";
+  std::string checkpoint = "selective";
+  std::string mask = "none";
+  bool fp8 = false;
+  bool bf16_states = false;
+  bool json = false;
+};
+
+int32_t RandomToken(int64_t vocab, uint64_t sequence, uint64_t place) {
+  return static_cast<int32_t>(Philox::At(1, place, sequence).word[0] % static_cast<uint64_t>(vocab));
+}
+
+// A sequence all of whose tokens but the first are trained on.
+Rollout MakeRollout(const TrainBenchFlags& options, int64_t vocab, uint64_t sequence) {
+  Rollout rollout;
+  rollout.prompt_tokens = {RandomToken(vocab, sequence, 0)};
+  rollout.support.columns = options.top_k + 1;
+  for (int64_t t = 1; t < options.length; ++t) {
+    const int32_t sampled = RandomToken(vocab, sequence, static_cast<uint64_t>(t));
+    rollout.tokens.push_back(sampled);
+    for (int64_t c = 0; c < rollout.support.columns; ++c) {
+      rollout.support.ids.push_back(static_cast<int32_t>((sampled + c * 7) % vocab));
+      rollout.support.logprobs.push_back(-std::log(static_cast<float>(vocab)));
+    }
+  }
+  return rollout;
+}
+
+int64_t BytesOf(const std::vector<at::Tensor>& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0}, [](int64_t sum, const at::Tensor& x) {
+    return sum + static_cast<int64_t>(x.nbytes());
+  });
+}
+
+StepLoss MakeLoss(const TrainBenchFlags& options) {
+  StepLoss loss;
+  loss.rule = PresetRule(options.mask);
+  loss.micro_tokens = options.micro_tokens;
+  loss.forward.checkpoint_layers = options.checkpoint == "full";
+  loss.forward.recompute_cheap = options.checkpoint == "selective";
+  loss.forward.fp8 = options.fp8;
+  return loss;
+}
+
+void PrintTrainBench(const TrainBenchFlags& options, const Measured& update, const Measured& gradient,
+                     int64_t resident) {
+  constexpr double kGiB = 1 << 30;
+  const auto tokens = static_cast<double>(options.tokens / options.length * options.length);
+  const double peak = static_cast<double>(resident + update.peak_bytes) / kGiB;
+  const Json json = {{"what", "train"},
+                     {"shape", options.shape},
+                     {"device", options.device},
+                     {"dtype", options.fp8 ? "fp8" : options.dtype},
+                     {"tokens", tokens},
+                     {"length", options.length},
+                     {"micro_tokens", options.micro_tokens},
+                     {"checkpoint_activations", options.checkpoint},
+                     {"update_ms", update.seconds * 1e3},
+                     {"forward_backward_ms", gradient.seconds * 1e3},
+                     {"tokens_per_second", tokens / update.seconds},
+                     {"weights_and_states_gib", static_cast<double>(resident) / kGiB},
+                     {"peak_gib", peak}};
+  if (options.json) {
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  fmt::print("train, {}, {:.0f} tokens in sequences of {}, {} on {}, activations recomputed: {}\n",
+             options.shape, tokens, options.length, options.fp8 ? "fp8" : options.dtype, options.device,
+             options.checkpoint);
+  fmt::print("  update {:.1f} ms (forward and backward {:.1f}): {:.0f} tokens/s\n", update.seconds * 1e3,
+             gradient.seconds * 1e3, tokens / update.seconds);
+  fmt::print("  memory: weights and optimizer states {:.2f} GiB, at the peak {:.2f} GiB\n",
+             static_cast<double>(resident) / kGiB, peak);
+}
+
+void RunTrainBench(const TrainBenchFlags& options) {
+  constexpr std::string_view kCheckpoint[] = {"none", "selective", "full"};
+  if (std::ranges::find(kCheckpoint, options.checkpoint) == std::end(kCheckpoint)) {
+    throw UnknownName("--checkpoint-activations", "choice", options.checkpoint, kCheckpoint);
+  }
+  if (options.length < 2 || options.tokens < options.length) {
+    throw Error("--tokens", "is less than one sequence of --length", "make it larger");
+  }
+  const at::Device device = ParseDevice(options.device, "--device");
+  const ModelConfig config = NamedShape(options.shape, "--shape");
+  if (options.top_k * 7 >= config.vocab_size)
+    throw Error("--top-k", "is too large for the shape", "lower it");
+  const Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
+  Optimizer optimizer(model, {.bf16_states = options.bf16_states});
+  std::vector<Rollout> rollouts;
+  for (int64_t i = 0; i < options.tokens / options.length; ++i) {
+    rollouts.push_back(MakeRollout(options, config.vocab_size, static_cast<uint64_t>(i)));
+  }
+  std::vector<TrainSample> samples;
+  for (size_t i = 0; i < rollouts.size(); ++i) samples.push_back({&rollouts[i], i % 2 == 0 ? 1.0 : -1.0});
+  const StepLoss loss = MakeLoss(options);
+  std::vector<at::Tensor> resident = Parameters(model);
+  for (const StateTensor& state : optimizer.State()) {
+    if (!(state.name.starts_with("master.") && options.dtype == "fp32")) resident.push_back(state.tensor);
+  }
+  const std::vector<Measured> measured =
+      MeasureInTurns(device, options.rounds,
+                     {[&] {
+                        AccumulateMinibatch(model, optimizer, samples, loss);
+                        optimizer.Update(1e-6);
+                      },
+                      [&] {
+                        AccumulateMinibatch(model, optimizer, samples, loss);
+                        optimizer.DropGradient();
+                      }});
+  PrintTrainBench(options, measured[0], measured[1], BytesOf(resident));
+}
+
+}  // namespace
+
+void AddBenchTrain(CLI::App& bench) {
+  const auto options = std::make_shared<TrainBenchFlags>();
+  CLI::App* command = bench.add_subcommand(
+      "train", "One update (forward, head, backward, AdamW) of a random model of a given shape");
+  command->add_option("--shape", options->shape, "smollm2-135m or qwen3-4b")->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Tokens in the minibatch")->capture_default_str();
+  command->add_option("--length", options->length, "Tokens in each sequence")->capture_default_str();
+  command->add_option("--micro-tokens", options->micro_tokens, "Tokens in one forward")
+      ->capture_default_str();
+  command->add_option("--top-k", options->top_k, "Recorded support beside the sampled token")
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "bf16 or fp32")->capture_default_str();
+  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  command
+      ->add_option("--checkpoint-activations", options->checkpoint,
+                   "What the backward computes again: none, selective or full")
+      ->capture_default_str();
+  command->add_option("--mask", options->mask, "The rule; none keeps every token's gradient alive")
+      ->capture_default_str();
+  command->add_flag("--fp8", options->fp8, "FP8 products in the layers");
+  command->add_flag("--bf16-states", options->bf16_states, "AdamW's averages in bfloat16");
+  command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str();
+  command->add_flag("--json", options->json, "One JSON line instead of text");
+  command->callback([options] { RunTrainBench(*options); });
+}
+
+}  // namespace augur

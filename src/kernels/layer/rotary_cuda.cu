@@ -1,0 +1,276 @@
+#include "kernels/cuda_check.h"
+#include "kernels/cuda_rows.h"
+#include "kernels/layer/column_sums_cuda.h"
+#include "kernels/layer/rotary.h"
+
+namespace augur {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+constexpr int64_t kPartialRows = 528;
+
+// What the kernels read, with CUDA's element type.
+template <typename E>
+struct Input {
+  int64_t tokens;
+  int heads, kv_heads, head_dim;
+  const E* qkv;
+  const E* q_norm;
+  const E* k_norm;
+  float eps;
+  const int32_t* positions;
+  const float* cos;
+  const float* sin;
+};
+
+template <typename T>
+Input<typename CudaElement<T>::Type> MakeInput(const RotaryInput<T>& in) {
+  return {in.tokens,
+          in.heads,
+          in.kv_heads,
+          in.head_dim,
+          OnDevice(in.qkv),
+          OnDevice(in.q_norm),
+          OnDevice(in.k_norm),
+          in.eps,
+          in.positions,
+          in.cos,
+          in.sin};
+}
+
+// One warp's head: each lane holds kPer neighbours of the first half and their partners of the second, in
+// kChunks places 32 * kPer apart.
+template <int kPer, int kChunks>
+struct Head {
+  static constexpr int kSize = kPer * kChunks;
+  float low[kSize], high[kSize];
+
+  // The index within the half of element j; the caller checks it against the half.
+  static __device__ int Index(int j) {
+    return ((j / kPer) * 32 + static_cast<int>(threadIdx.x % 32)) * kPer + j % kPer;
+  }
+
+  template <typename E>
+  __device__ void Load(const E* from, int half) {
+#pragma unroll
+    for (int j = 0; j < kSize; j += kPer) {
+      const int i = Index(j);
+      if constexpr (kPer == 2 && sizeof(E) == 2) {
+        const float2 a = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from + i));
+        const float2 b = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from + half + i));
+        low[j] = a.x, low[j + 1] = a.y, high[j] = b.x, high[j + 1] = b.y;
+      } else {
+        for (int k = 0; k < kPer; ++k) {
+          low[j + k] = i + k < half ? static_cast<float>(from[i + k]) : 0.0f;
+          high[j + k] = i + k < half ? static_cast<float>(from[half + i + k]) : 0.0f;
+        }
+      }
+    }
+  }
+
+  template <typename E>
+  __device__ void Store(E* to, int half) const {
+#pragma unroll
+    for (int j = 0; j < kSize; j += kPer) {
+      const int i = Index(j);
+      if constexpr (kPer == 2 && sizeof(E) == 2) {
+        *reinterpret_cast<__nv_bfloat162*>(to + i) = __floats2bfloat162_rn(low[j], low[j + 1]);
+        *reinterpret_cast<__nv_bfloat162*>(to + half + i) = __floats2bfloat162_rn(high[j], high[j + 1]);
+      } else {
+        for (int k = 0; k < kPer; ++k) {
+          if (i + k >= half) continue;
+          to[i + k] = static_cast<E>(low[j + k]);
+          to[half + i + k] = static_cast<E>(high[j + k]);
+        }
+      }
+    }
+  }
+
+  __device__ float InverseRms(int head_dim, float eps) const {
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) squares += low[j] * low[j] + high[j] * high[j];
+    return rsqrtf(WarpSum(squares) / static_cast<float>(head_dim) + eps);
+  }
+
+  __device__ void Rotate(const float* cos, const float* sin, int half, float direction) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      const int i = Index(j);
+      if (i >= half) continue;
+      const float a = low[j], b = high[j], c = cos[i], s = direction * sin[i];
+      low[j] = a * c - b * s;
+      high[j] = b * c + a * s;
+    }
+  }
+};
+
+template <typename E>
+struct Pages {
+  E* keys;
+  E* values;
+  int page_size;
+  const int32_t* page_table;
+  int64_t table_stride;
+  const int32_t* sequence;
+
+  // Where key/value head `head` of the token stands, in elements; negative: nowhere.
+  __device__ int64_t Offset(int64_t token, int position, int head, int kv_heads, int head_dim) const {
+    const int64_t owner = sequence ? sequence[token] : token;
+    const int64_t page = page_table[owner * table_stride + position / page_size];
+    if (page < 0) return -1;
+    return ((page * kv_heads + head) * page_size + position % page_size) * head_dim;
+  }
+};
+
+template <typename E, int kPer, int kChunks>
+__global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotated, Pages<E> pages) {
+  const int turned = in.heads + in.kv_heads;
+  const int all = pages.keys != nullptr ? turned + in.kv_heads : turned;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (item >= in.tokens * all) return;
+  const int64_t token = item / all;
+  const int h = static_cast<int>(item % all), half = in.head_dim / 2;
+  const int position = in.positions[token];
+  if (position < 0) return;  // a row without a token
+  Head<kPer, kChunks> head;
+  head.Load(in.qkv + (token * (turned + in.kv_heads) + h) * in.head_dim, half);
+  if (h < turned) {
+    if (in.q_norm != nullptr) {
+      Head<kPer, kChunks> weight;
+      weight.Load(h < in.heads ? in.q_norm : in.k_norm, half);
+      const float inverse = head.InverseRms(in.head_dim, in.eps);
+#pragma unroll
+      for (int j = 0; j < head.kSize; ++j) {
+        head.low[j] *= inverse * weight.low[j];
+        head.high[j] *= inverse * weight.high[j];
+      }
+    }
+    const int64_t angle = static_cast<int64_t>(position) * half;
+    head.Rotate(in.cos + angle, in.sin + angle, half, 1.0f);
+    head.Store(rotated + (token * turned + h) * in.head_dim, half);
+  }
+  if (pages.keys == nullptr || h < in.heads) return;
+  const bool value = h >= turned;
+  const int kv_head = value ? h - turned : h - in.heads;
+  const int64_t offset = pages.Offset(token, position, kv_head, in.kv_heads, in.head_dim);
+  if (offset >= 0) head.Store((value ? pages.values : pages.keys) + offset, half);
+}
+
+template <typename E, int kPer, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    BackwardKernel(Input<E> in, RotaryGradients<E> grads, E* grad_qkv, float* partial) {
+  using H = Head<kPer, kChunks>;
+  const int turned = in.heads + in.kv_heads, all = turned + in.kv_heads, half = in.head_dim / 2;
+  const int64_t items = in.tokens * all;
+  H sums[2] = {};  // of the gradients of q_norm and k_norm
+  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; item < items;
+       item += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const int64_t token = item / all;
+    const int h = static_cast<int>(item % all);
+    const E* from = h < in.heads ? grads.q + token * grads.q_row + h * in.head_dim
+                    : h < turned ? grads.k + token * grads.k_row + (h - in.heads) * in.head_dim
+                                 : grads.v + token * grads.v_row + (h - turned) * in.head_dim;
+    H grad;
+    grad.Load(from, half);
+    if (h < turned) {
+      const int64_t angle = static_cast<int64_t>(in.positions[token]) * half;
+      grad.Rotate(in.cos + angle, in.sin + angle, half, -1.0f);
+      if (in.q_norm != nullptr) {
+        H x, weight;
+        x.Load(in.qkv + item * in.head_dim, half);
+        weight.Load(h < in.heads ? in.q_norm : in.k_norm, half);
+        const float inverse = x.InverseRms(in.head_dim, in.eps);
+        float along = 0;
+#pragma unroll
+        for (int j = 0; j < H::kSize; ++j) {
+          const float low = grad.low[j] * x.low[j] * inverse, high = grad.high[j] * x.high[j] * inverse;
+          if (h < in.heads) {
+            sums[0].low[j] += low;
+            sums[0].high[j] += high;
+          } else {
+            sums[1].low[j] += low;
+            sums[1].high[j] += high;
+          }
+          grad.low[j] *= weight.low[j];
+          grad.high[j] *= weight.high[j];
+          along += grad.low[j] * x.low[j] + grad.high[j] * x.high[j];
+        }
+        const float back = WarpSum(along) * inverse * inverse * inverse / static_cast<float>(in.head_dim);
+#pragma unroll
+        for (int j = 0; j < H::kSize; ++j) {
+          grad.low[j] = grad.low[j] * inverse - x.low[j] * back;
+          grad.high[j] = grad.high[j] * inverse - x.high[j] * back;
+        }
+      }
+    }
+    grad.Store(grad_qkv + item * in.head_dim, half);
+  }
+  if (in.q_norm == nullptr) return;
+
+  extern __shared__ float warps[];  // [kWarps, 2, head_dim]
+  float* mine = warps + (threadIdx.x / 32) * 2 * in.head_dim;
+  sums[0].Store(mine, half);
+  sums[1].Store(mine + in.head_dim, half);
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * in.head_dim; i += kThreads) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += warps[w * 2 * in.head_dim + i];
+    partial[static_cast<int64_t>(blockIdx.x) * 2 * in.head_dim + i] = sum;
+  }
+}
+
+// Calls f<kPer, kChunks>() with how a head is divided among a warp.
+template <typename F>
+void WithDivision(int head_dim, F f) {
+  if (head_dim > 256) ThrowCudaError("rotation on the GPU", "the kernel takes heads of up to 256 elements");
+  head_dim == 128 ? f.template operator()<2, 1>() : f.template operator()<1, 4>();
+}
+
+}  // namespace
+
+template <typename T>
+void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* pages, void* stream) {
+  if (in.tokens == 0) return;
+  using E = typename CudaElement<T>::Type;
+  Pages<E> to{};
+  if (pages != nullptr) {
+    to = {OnDevice(pages->keys), OnDevice(pages->values), pages->page_size,
+          pages->page_table,     pages->table_stride,     pages->sequence};
+  }
+  const int64_t items = in.tokens * (in.heads + (pages ? 2 : 1) * in.kv_heads);
+  WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {
+    ForwardKernel<E, kPer, kChunks>
+        <<<static_cast<unsigned>((items + kWarps - 1) / kWarps), kThreads, 0,
+           static_cast<cudaStream_t>(stream)>>>(MakeInput(in), OnDevice(rotated), to);
+  });
+  CheckCuda(cudaGetLastError(), "rotation on the GPU");
+}
+
+int64_t RotaryPartialRows() { return kPartialRows; }
+
+template <typename T>
+void RotaryBackwardCuda(const RotaryInput<T>& in, const RotaryGradients<T>& grads, T* grad_qkv,
+                        float* partial, float* grad_norms, void* stream) {
+  using E = typename CudaElement<T>::Type;
+  const RotaryGradients<E> from{OnDevice(grads.q), OnDevice(grads.k), OnDevice(grads.v),
+                                grads.q_row,       grads.k_row,       grads.v_row};
+  const auto queue = static_cast<cudaStream_t>(stream);
+  WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {
+    BackwardKernel<E, kPer, kChunks>
+        <<<static_cast<unsigned>(kPartialRows), kThreads, kWarps * 2 * in.head_dim * sizeof(float), queue>>>(
+            MakeInput(in), from, OnDevice(grad_qkv), partial);
+  });
+  if (in.q_norm != nullptr) SumColumns(kPartialRows, 2 * in.head_dim, partial, grad_norms, queue);
+  CheckCuda(cudaGetLastError(), "the gradient of rotation on the GPU");
+}
+
+#define AUGUR_INSTANTIATE(T)                                                                                \
+  template void RotaryForwardCuda<T>(const RotaryInput<T>&, T*, const PagedKv<T>*, void*);                  \
+  template void RotaryBackwardCuda<T>(const RotaryInput<T>&, const RotaryGradients<T>&, T*, float*, float*, \
+                                      void*);
+AUGUR_INSTANTIATE(float)
+AUGUR_INSTANTIATE(BFloat16)
+
+}  // namespace augur

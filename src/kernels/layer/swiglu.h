@@ -1,0 +1,28 @@
+// SwiGLU: out = silu(gate) * up, from rows that hold gate and up side by side.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simd/element.h"
+
+namespace augur {
+
+// gate_up [rows, 2 * width]: gate, then up; out [rows, width]. T is float or BFloat16; the arithmetic is
+// float.
+template <typename T>
+void SwigluForwardCpu(int64_t rows, int64_t width, const T* gate_up, T* out);
+
+// grad_gate_up [rows, 2 * width] from grad_out [rows, width].
+template <typename T>
+void SwigluBackwardCpu(int64_t rows, int64_t width, const T* gate_up, const T* grad_out, T* grad_gate_up);
+
+// On CUDA. With `quantised` [rows, width] and `scale` [rows], out (which may then be null) is also written as
+// e4m3, divided by its row's scale: the largest magnitude of the row / 448.
+template <typename T>
+void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, T* out, uint8_t* quantised,
+                       float* scale, void* stream);
+template <typename T>
+void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* grad_out, T* grad_gate_up,
+                        void* stream);
+
+}  // namespace augur

@@ -1,0 +1,153 @@
+#include "kernels/cuda_check.h"
+#include "kernels/cuda_rows.h"
+#include "kernels/layer/fp8_cuda.h"
+#include "kernels/layer/swiglu.h"
+
+namespace augur {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kQuantiseThreads = 512;
+constexpr int kMostVectors = 8;  // of a row, held by one thread of the quantising kernel
+
+__device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
+
+template <typename E, int kVector>
+__device__ __forceinline__ void Gated(const E* gate, const E* up, float out[kVector]) {
+  float g[kVector], u[kVector];
+  LoadVector<kVector>(gate, g);
+  LoadVector<kVector>(up, u);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) out[k] = g[k] * Sigmoid(g[k]) * u[k];
+}
+
+template <typename E, int kVector>
+__global__ void __launch_bounds__(kThreads)
+    ForwardKernel(int64_t vectors, int64_t width, const E* gate_up, E* out) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVector;
+  if (i >= vectors * kVector) return;
+  const int64_t row = i / width;
+  const E* gate = gate_up + i + row * width;
+  float values[kVector];
+  Gated<E, kVector>(gate, gate + width, values);
+  StoreVector<kVector>(values, out + i);
+}
+
+// One row per block, kept in registers between finding its scale and rounding it.
+template <typename E, int kVector>
+__global__ void __launch_bounds__(kQuantiseThreads)
+    QuantiseKernel(int width, const E* gate_up, E* out, uint8_t* quantised, float* scale) {
+  __shared__ float shared[32];
+  const E* gate = gate_up + static_cast<int64_t>(blockIdx.x) * 2 * width;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
+  float values[kMostVectors][kVector];
+  float largest = 0;
+#pragma unroll
+  for (int v = 0; v < kMostVectors; ++v) {
+    const int i = (v * kQuantiseThreads + threadIdx.x) * kVector;
+    if (i >= width) continue;
+    Gated<E, kVector>(gate + i, gate + width + i, values[v]);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      values[v][k] = static_cast<float>(static_cast<E>(values[v][k]));
+      largest = fmaxf(largest, fabsf(values[v][k]));
+    }
+    if (out != nullptr) StoreVector<kVector>(values[v], out + row + i);
+  }
+  const float by = Fp8Scale(BlockMax(largest, shared));
+  if (threadIdx.x == 0) scale[blockIdx.x] = by;
+#pragma unroll
+  for (int v = 0; v < kMostVectors; ++v) {
+    const int i = (v * kQuantiseThreads + threadIdx.x) * kVector;
+    if (i < width) StoreFp8<kVector>(values[v], by, quantised + row + i);
+  }
+}
+
+template <typename E, int kVector>
+__global__ void __launch_bounds__(kThreads)
+    BackwardKernel(int64_t vectors, int64_t width, const E* gate_up, const E* grad_out, E* grad_gate_up) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVector;
+  if (i >= vectors * kVector) return;
+  const int64_t at = i + i / width * width;
+  float g[kVector], u[kVector], d[kVector];
+  LoadVector<kVector>(gate_up + at, g);
+  LoadVector<kVector>(gate_up + at + width, u);
+  LoadVector<kVector>(grad_out + i, d);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) {
+    const float sigmoid = Sigmoid(g[k]), grad = d[k];
+    d[k] = grad * g[k] * sigmoid;
+    g[k] = grad * u[k] * sigmoid * (1.0f + g[k] * (1.0f - sigmoid));
+  }
+  StoreVector<kVector>(g, grad_gate_up + at);
+  StoreVector<kVector>(d, grad_gate_up + at + width);
+}
+
+template <typename E>
+bool Wide(int64_t width, const void* a, const void* b, const void* c) {
+  const auto address =
+      reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | reinterpret_cast<uintptr_t>(c);
+  return address % 16 == 0 && width % (16 / static_cast<int64_t>(sizeof(E))) == 0;
+}
+
+unsigned Blocks(int64_t vectors) { return static_cast<unsigned>((vectors + kThreads - 1) / kThreads); }
+
+template <typename E, int kVector>
+void Quantise(int64_t rows, int64_t width, const E* gate_up, E* out, uint8_t* quantised, float* scale,
+              cudaStream_t stream) {
+  if (width > static_cast<int64_t>(kQuantiseThreads) * kMostVectors * kVector) {
+    ThrowCudaError("SwiGLU on the GPU", "the rows are too wide for the quantising kernel");
+  }
+  QuantiseKernel<E, kVector><<<static_cast<unsigned>(rows), kQuantiseThreads, 0, stream>>>(
+      static_cast<int>(width), gate_up, out, quantised, scale);
+}
+
+}  // namespace
+
+template <typename T>
+void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, T* out, uint8_t* quantised,
+                       float* scale, void* stream) {
+  if (rows == 0) return;
+  using E = typename CudaElement<T>::Type;
+  constexpr int kWide = 16 / sizeof(E);
+  const auto queue = static_cast<cudaStream_t>(stream);
+  const bool wide = Wide<E>(width, gate_up, out, quantised);
+  if (quantised != nullptr) {
+    wide ? Quantise<E, kWide>(rows, width, OnDevice(gate_up), OnDevice(out), quantised, scale, queue)
+         : Quantise<E, 1>(rows, width, OnDevice(gate_up), OnDevice(out), quantised, scale, queue);
+  } else if (wide) {
+    const int64_t vectors = rows * width / kWide;
+    ForwardKernel<E, kWide>
+        <<<Blocks(vectors), kThreads, 0, queue>>>(vectors, width, OnDevice(gate_up), OnDevice(out));
+  } else {
+    ForwardKernel<E, 1>
+        <<<Blocks(rows * width), kThreads, 0, queue>>>(rows * width, width, OnDevice(gate_up), OnDevice(out));
+  }
+  CheckCuda(cudaGetLastError(), "SwiGLU on the GPU");
+}
+
+template <typename T>
+void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* grad_out, T* grad_gate_up,
+                        void* stream) {
+  if (rows == 0) return;
+  using E = typename CudaElement<T>::Type;
+  constexpr int kWide = 16 / sizeof(E);
+  const auto queue = static_cast<cudaStream_t>(stream);
+  if (Wide<E>(width, gate_up, grad_out, grad_gate_up)) {
+    const int64_t vectors = rows * width / kWide;
+    BackwardKernel<E, kWide><<<Blocks(vectors), kThreads, 0, queue>>>(
+        vectors, width, OnDevice(gate_up), OnDevice(grad_out), OnDevice(grad_gate_up));
+  } else {
+    BackwardKernel<E, 1><<<Blocks(rows * width), kThreads, 0, queue>>>(
+        rows * width, width, OnDevice(gate_up), OnDevice(grad_out), OnDevice(grad_gate_up));
+  }
+  CheckCuda(cudaGetLastError(), "the gradient of SwiGLU on the GPU");
+}
+
+#define AUGUR_INSTANTIATE(T)                                                                   \
+  template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, T*, uint8_t*, float*, void*); \
+  template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const T*, T*, void*);
+AUGUR_INSTANTIATE(float)
+AUGUR_INSTANTIATE(BFloat16)
+
+}  // namespace augur

@@ -1,0 +1,173 @@
+#include "rollout/backend.h"
+
+#include <omp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "kernels/simd/parallel_work.h"
+#include "model/rope.h"
+#include "rollout/cpu/forward.h"
+#include "rollout/cpu/sampler.h"
+
+namespace augur {
+namespace {
+
+// Rows taken through the layers together.
+constexpr int64_t kChunkRows = 480;
+// Weights up to this size stay in cache: then each thread takes its share of the sequences through all
+// layers by itself, with a single meeting at the end. Larger ones are read once for all sequences, the
+// threads sharing out the columns of every product.
+constexpr int64_t kCachedWeightBytes = 8 << 20;
+
+// Memory the system could give without swapping.
+int64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("MemAvailable:")) return std::stoll(line.substr(13)) * 1024;
+  }
+  return sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+}
+
+template <typename T>
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(const Model& model, RolloutPrecision precision)
+      : config_(model.config),
+        precision_(precision),
+        weights_(model.config, precision),
+        cache_(model.config),
+        sampler_(weights_, precision) {
+    UpdateWeights(model);
+  }
+
+  int64_t page_tokens() const override { return kPageTokens; }
+  int64_t page_bytes() const override { return cache_.page_bytes(); }
+  int64_t FreeBytes() const override { return AvailableBytes(); }
+  void ReservePages(int64_t pages) override { cache_.Reserve(pages); }
+  void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {
+    for (const auto& [from, to] : copies) cache_.CopyPage(from, to);
+  }
+
+  void Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
+               const SampleSettings& settings, const SampleResults& out) override {
+    int64_t tokens = 0, longest = 0;
+    for (const PrefillSequence& sequence : sequences) {
+      const auto length = static_cast<int64_t>(sequence.tokens.size());
+      tokens += length;
+      longest = std::max(longest, length);
+    }
+    GrowRotations(longest);
+    last_.resize(sequences.size() * config_.hidden_size);
+    Share(static_cast<int64_t>(sequences.size()), tokens,
+          [&](CpuForward<T>* forward, int64_t begin, int64_t end) {
+            PrefillPart(forward, sequences, begin, end);
+          });
+    sampler_.Sample(last_.data(), draws, settings, out);
+  }
+
+  void Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
+              const SampleSettings& settings, const SampleResults& out) override {
+    const auto count = static_cast<int64_t>(sequences.size());
+    rows_.clear();
+    all_.clear();
+    int64_t longest = 0;
+    for (const DecodeSequence& sequence : sequences) {
+      all_.push_back(static_cast<int64_t>(all_.size()));
+      rows_.push_back({sequence.token, {sequence.pages.data(), sequence.position}});
+      longest = std::max<int64_t>(longest, sequence.position + 1);
+    }
+    GrowRotations(longest);
+    last_.resize(count * config_.hidden_size);
+    Share(count, count, [&](CpuForward<T>* forward, int64_t begin, int64_t end) {
+      const float* states =
+          forward->Run(weights_, rotations_, cache_, std::span(rows_).subspan(begin, end - begin),
+                       std::span(all_).first(end - begin));
+      std::copy_n(states, (end - begin) * config_.hidden_size, last_.data() + begin * config_.hidden_size);
+    });
+    sampler_.Sample(last_.data(), draws, settings, out);
+  }
+
+  void UpdateWeights(const Model& model) override {
+    weights_.Load(model);
+    frequencies_ = model.inverse_frequencies.cpu();
+    rotations_ = {};
+  }
+
+ private:
+  // Calls work(forward, begin, end) for parts of `count` sequences with `tokens` tokens together, in
+  // parallel where the weights stay in cache.
+  template <typename Work>
+  void Share(int64_t count, int64_t tokens, const Work& work) {
+    const bool cached = weights_.bytes() <= kCachedWeightBytes && WorthThreads(tokens * weights_.bytes() / 8);
+    const int64_t parts = cached ? std::clamp<int64_t>(count, 1, omp_get_max_threads()) : 1;
+    while (static_cast<int64_t>(forwards_.size()) < parts) {
+      forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_));
+    }
+    if (parts == 1) return work(forwards_[0].get(), 0, count);
+#pragma omp parallel for schedule(static, 1)
+    for (int64_t part = 0; part < parts; ++part) {
+      work(forwards_[part].get(), count * part / parts, count * (part + 1) / parts);
+    }
+  }
+
+  void PrefillPart(CpuForward<T>* forward, std::span<const PrefillSequence> sequences, int64_t begin,
+                   int64_t end) {
+    const int64_t hidden = config_.hidden_size;
+    std::vector<TokenRow> rows;
+    std::vector<int64_t> ends;  // rows of the chunk that end a sequence
+    int64_t ended = begin;      // sequences before the first of them
+    auto flush = [&] {
+      if (rows.empty()) return;
+      const float* states = forward->Run(weights_, rotations_, cache_, rows, ends);
+      std::copy_n(states, ends.size() * hidden, last_.data() + ended * hidden);
+      ended += static_cast<int64_t>(ends.size());
+      rows.clear();
+      ends.clear();
+    };
+    for (int64_t s = begin; s < end; ++s) {
+      const PrefillSequence& sequence = sequences[s];
+      for (size_t i = 0; i < sequence.tokens.size(); ++i) {
+        rows.push_back({sequence.tokens[i], {sequence.pages.data(), static_cast<int32_t>(i)}});
+        if (i + 1 == sequence.tokens.size()) ends.push_back(static_cast<int64_t>(rows.size()) - 1);
+        if (static_cast<int64_t>(rows.size()) == kChunkRows) flush();
+      }
+    }
+    flush();
+  }
+
+  void GrowRotations(int64_t length) {
+    const int64_t half = config_.head_dim / 2;
+    if (static_cast<int64_t>(rotations_.cos.size()) >= length * half) return;
+    const RotationTable table =
+        MakeRotationTable(frequencies_, std::min(config_.max_positions, std::max<int64_t>(2 * length, 256)));
+    const at::Tensor cos = table.cos.contiguous(), sin = table.sin.contiguous();
+    rotations_.cos.assign(cos.const_data_ptr<float>(), cos.const_data_ptr<float>() + cos.numel());
+    rotations_.sin.assign(sin.const_data_ptr<float>(), sin.const_data_ptr<float>() + sin.numel());
+  }
+
+  const ModelConfig config_;
+  const RolloutPrecision precision_;
+  CpuWeights weights_;
+  CpuKvCache<T> cache_;
+  CpuSampler sampler_;
+  at::Tensor frequencies_;
+  Rotations rotations_;
+  std::vector<std::unique_ptr<CpuForward<T>>> forwards_;
+  std::vector<TokenRow> rows_;
+  std::vector<int64_t> all_;  // their numbers
+  std::vector<float> last_;   // hidden states to draw from, [sequences, hidden]
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const EngineOptions& options) {
+  if (options.precision == RolloutPrecision::kFp32) {
+    return std::make_unique<CpuBackend<float>>(model, options.precision);
+  }
+  return std::make_unique<CpuBackend<BFloat16>>(model, options.precision);
+}
+
+}  // namespace augur

@@ -1,0 +1,147 @@
+#include "rollout/cpu/forward.h"
+
+#include <algorithm>
+
+#include "kernels/decode/decode_rows.h"
+#include "kernels/simd/parallel_work.h"
+#include "kernels/simd/rounded_lanes.h"
+#include "rollout/cpu/moe.h"
+
+namespace augur {
+
+template <typename T>
+CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision)
+    : config_(config),
+      operand_(LinearFormat(precision)),
+      inner_(LinearFormat(precision)),
+      router_operand_(HeadFormat(precision)) {}
+
+template <typename T>
+void CpuForward<T>::Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out,
+                             int64_t* stride) {
+  *stride = linear.weight.padded_outputs();
+  const auto size = static_cast<size_t>(rows.rows() * *stride);
+  if (out->size() < size) out->resize(size);
+  PackedGemm(rows, linear.weight, linear.bias_or_null(), std::is_same_v<T, BFloat16>, out->data(), *stride);
+}
+
+template <typename T>
+void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added, int64_t added_stride,
+                            int64_t rows, GemmRows* to) {
+  const int64_t hidden = config_.hidden_size;
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
+  if (to != nullptr) to->Resize(rows, hidden);
+#pragma omp parallel for schedule(static) if (WorthThreads(rows * hidden * 8))
+  for (int64_t r = 0; r < rows; ++r) {
+    float* normal = normal_.data() + r * hidden;
+    AddNormRowCpu<T>(hidden, added == nullptr ? nullptr : added + r * added_stride, weight.data(), eps,
+                     x_.data() + r * hidden, normal);
+    if (to != nullptr) to->SetRow(r, normal);
+  }
+}
+
+template <typename T>
+void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations, const PagedShape& shape,
+                              const KvPages<T>& kv, std::span<const TokenRow> rows,
+                              std::span<const int64_t> kept) {
+  const int64_t count = static_cast<int64_t>(rows.size()), half = config_.head_dim / 2;
+  const int64_t q_width = config_.q_width(), kv_width = config_.kv_width();
+  const RotaryRow rotary{shape.heads,
+                         shape.kv_heads,
+                         shape.head_dim,
+                         layer.q_norm.empty() ? nullptr : layer.q_norm.data(),
+                         layer.k_norm.empty() ? nullptr : layer.k_norm.data(),
+                         static_cast<float>(config_.rms_norm_eps)};
+  int64_t stride = 0;
+  Multiply(operand_, layer.qkv, &wide_, &stride);
+  if (attended_.size() < static_cast<size_t>(count * q_width)) attended_.resize(count * q_width);
+#pragma omp parallel for schedule(static) if (WorthThreads(count * stride * 4))
+  for (int64_t r = 0; r < count; ++r) {
+    float* qkv = wide_.data() + r * stride;
+    const int64_t angle = rows[r].place.position * half;
+    RotateRowCpu<T>(rotary, rotations.cos.data() + angle, rotations.sin.data() + angle, qkv);
+    WriteKvCpu(shape, kv, rows[r].place, qkv + q_width, qkv + q_width + kv_width);
+  }
+  const auto left = static_cast<int64_t>(kept.size());
+  if (left < count) {
+    const int64_t hidden = config_.hidden_size;
+    for (int64_t i = 0; i < left; ++i) {
+      std::copy_n(wide_.data() + kept[i] * stride, q_width, wide_.data() + i * stride);
+      std::copy_n(x_.data() + kept[i] * hidden, hidden, x_.data() + i * hidden);
+      places_[i] = places_[kept[i]];
+    }
+  }
+  PagedAttentionCpu(shape, kv, places_.data(), left, wide_.data(), stride, attended_.data());
+  operand_.Resize(left, q_width);
+#pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 8))
+  for (int64_t r = 0; r < left; ++r) {
+    float* row = attended_.data() + r * q_width;
+    if (operand_.format() == GemmFormat::kFp8) {  // the others round no further than T
+      for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
+    }
+    operand_.SetRow(r, row);
+  }
+}
+
+template <typename T>
+void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
+  if (layer.gate_up.weight.fuses_swiglu()) {
+    return PackedGemmSwiglu(operand_, layer.gate_up.weight, layer.gate_up.bias_or_null(), &inner_);
+  }
+  int64_t stride = 0;
+  Multiply(operand_, layer.gate_up, &wide_, &stride);
+  const int64_t width = config_.intermediate_size;
+  inner_.Resize(rows, width);
+#pragma omp parallel for schedule(static) if (WorthThreads(rows * stride * 4))
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = wide_.data() + r * stride;
+    SwigluRowCpu<T>(width, row, row);
+    inner_.SetRow(r, row);
+  }
+}
+
+template <typename T>
+float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations, const CpuKvCache<T>& cache,
+                          std::span<const TokenRow> rows, std::span<const int64_t> wanted) {
+  const int64_t hidden = config_.hidden_size;
+  auto count = static_cast<int64_t>(rows.size());
+  while (all_.size() < rows.size()) all_.push_back(static_cast<int64_t>(all_.size()));
+  places_.clear();
+  for (const TokenRow& row : rows) places_.push_back(row.place);
+  if (x_.size() < static_cast<size_t>(count * hidden)) {
+    x_.resize(count * hidden);
+    normal_.resize(count * hidden);
+  }
+  for (int64_t r = 0; r < count; ++r) weights.Embed(rows[r].token, x_.data() + r * hidden);
+  const float* added = nullptr;
+  int64_t stride = 0;
+  for (size_t i = 0; i < weights.layers().size(); ++i) {
+    const CpuLayer& layer = weights.layers()[i];
+    AddNorm(layer.input_norm, added, stride, count, &operand_);
+    // Of rows that nobody wants, the last layer's keys and values are needed, and nothing more.
+    const bool last = i + 1 == weights.layers().size();
+    const std::span<const int64_t> kept = last ? wanted : std::span(all_).first(rows.size());
+    Attention(layer, rotations, cache.shape(), cache.layer(i), rows, kept);
+    count = static_cast<int64_t>(kept.size());
+    Multiply(operand_, layer.out, &narrow_, &stride);
+    if (layer.experts.empty()) {
+      AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &operand_);
+      DenseMlp(layer, count);
+      Multiply(inner_, layer.down, &narrow_, &stride);
+    } else {
+      AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &router_operand_);
+      Multiply(router_operand_, layer.router, &wide_, &stride);
+      if (narrow_.size() < static_cast<size_t>(count * hidden)) narrow_.resize(count * hidden);
+      RunExperts<T>(config_.moe, layer, count, hidden, normal_.data(), wide_.data(), stride, narrow_.data());
+      stride = hidden;
+    }
+    added = narrow_.data();
+  }
+  AddNorm(weights.norm(), added, stride, count, nullptr);
+  return normal_.data();
+}
+
+template class CpuForward<float>;
+template class CpuForward<BFloat16>;
+
+}  // namespace augur

@@ -1,0 +1,60 @@
+// A model's weights in the form the CPU backend computes with.
+#pragma once
+
+#include <vector>
+
+#include "kernels/decode/packed_gemm.h"
+#include "model/model.h"
+#include "rollout/engine.h"
+
+namespace augur {
+
+struct CpuLinear {
+  PackedWeights weight;
+  std::vector<float> bias;  // [padded outputs], or empty
+
+  const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
+};
+
+struct CpuExpert {
+  CpuLinear gate_up, down;
+};
+
+struct CpuLayer {
+  std::vector<float> input_norm, post_attention_norm;
+  std::vector<float> q_norm, k_norm;  // empty where the family has none
+  CpuLinear qkv, out;
+  CpuLinear gate_up, down;  // a dense layer
+  CpuLinear router;         // a sparse one
+  std::vector<CpuExpert> experts;
+};
+
+// The formats of the linear layers, and of those that stay out of FP8: router and head.
+GemmFormat LinearFormat(RolloutPrecision precision);
+GemmFormat HeadFormat(RolloutPrecision precision);
+
+class CpuWeights {
+ public:
+  CpuWeights(const ModelConfig& config, RolloutPrecision precision);
+
+  void Load(const Model& model);
+
+  const std::vector<CpuLayer>& layers() const { return layers_; }
+  const PackedWeights& head() const { return head_.weight; }
+  const std::vector<float>& norm() const { return norm_; }
+  // What one row of activations reads of it, the embedding apart.
+  int64_t bytes() const { return bytes_; }
+  // One token's embedding, rounded as the precision asks.
+  void Embed(int32_t token, float* to) const;
+
+ private:
+  ModelConfig config_;
+  RolloutPrecision precision_;
+  std::vector<CpuLayer> layers_;
+  CpuLinear head_;
+  PackedWeights embedding_;  // where the head is not tied to it
+  std::vector<float> norm_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace augur

@@ -1,0 +1,156 @@
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/device.h"
+#include "ops/typed_data.h"
+#include "rollout/cuda/decoder_cuda.h"
+#include "rollout/sample_buffer.h"
+
+namespace augur {
+namespace {
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(const Model& model, const EngineOptions& options)
+      : device_(model.embedding.device()),
+        weights_(model, options.precision, options.own_weights),
+        forward_(weights_),
+        decoder_(weights_, forward_, pages_) {}
+
+  int64_t page_tokens() const override { return kCudaPageTokens; }
+  int64_t page_bytes() const override {
+    const ModelConfig& config = weights_.model().config;
+    return config.layers * 2 * config.kv_width() * kCudaPageTokens *
+           static_cast<int64_t>(c10::elementSize(weights_.dtype()));
+  }
+
+  int64_t FreeBytes() const override {
+    const c10::cuda::CUDAGuard guard(device_);
+    size_t free = 0, total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_.index());
+    return static_cast<int64_t>(free) + stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
+  }
+
+  void ReservePages(int64_t pages) override {
+    if (pages_.memory.defined() && pages_.memory.size(2) == pages) return;
+    decoder_.DropAhead();
+    pages_.memory = at::Tensor();
+    if (pages == 0) return;
+    const ModelConfig& config = weights_.model().config;
+    pages_.memory = at::empty({config.layers, 2, pages, config.kv_heads, kCudaPageTokens, config.head_dim},
+                              weights_.model().embedding.options().dtype(weights_.dtype()));
+    // Graphs hold the address and, through the strides, the number of pages.
+    if (pages_.memory.data_ptr() != last_address_ || pages != last_pages_) decoder_.DropGraphs();
+    last_address_ = pages_.memory.data_ptr();
+    last_pages_ = pages;
+  }
+
+  void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {
+    const at::Tensor& memory = pages_.memory;
+    const auto page = static_cast<size_t>(memory.stride(2) * memory.element_size());
+    const size_t pitch = page * static_cast<size_t>(memory.size(2));
+    const auto rows = static_cast<size_t>(memory.size(0) * memory.size(1));
+    auto* base = static_cast<char*>(memory.data_ptr());
+    for (const auto& [from, to] : copies) {
+      C10_CUDA_CHECK(cudaMemcpy2DAsync(base + to * page, pitch, base + from * page, pitch, page, rows,
+                                       cudaMemcpyDeviceToDevice,
+                                       static_cast<cudaStream_t>(CurrentStream(memory))));
+    }
+  }
+
+  void Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
+               const SampleSettings& settings, const SampleResults& out) override;
+
+  void Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
+              const SampleSettings& settings, const SampleResults& out) override {
+    const at::NoGradGuard no_grad;
+    const c10::cuda::CUDAGuard guard(device_);
+    decoder_.Decode(sequences, draws, settings, out);
+  }
+
+  void UpdateWeights(const Model& model) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    decoder_.DropAhead();
+    if (weights_.Update(model)) decoder_.DropGraphs();
+  }
+
+ private:
+  c10::Device device_;
+  CudaWeights weights_;
+  CudaForward forward_;
+  CudaPages pages_;
+  CudaDecoder decoder_;
+  const void* last_address_ = nullptr;
+  int64_t last_pages_ = 0;
+};
+
+at::Tensor ToGpu(const std::vector<int32_t>& values, at::Device device) {
+  return at::tensor(values, at::kInt).to(device);
+}
+
+void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
+                          const SampleSettings& settings, const SampleResults& out) {
+  const at::NoGradGuard no_grad;
+  const c10::cuda::CUDAGuard guard(device_);
+  decoder_.DropAhead();  // others will join the batch, of this call of Generate or the next
+  std::vector<int32_t> tokens, positions, owners, table, bounds = {0};
+  size_t width = 0;
+  for (const PrefillSequence& sequence : sequences) width = std::max(width, sequence.pages.size());
+  CudaBatch batch;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const PrefillSequence& sequence = sequences[s];
+    const auto length = static_cast<int32_t>(sequence.tokens.size());
+    for (int32_t i = 0; i < length; ++i) {
+      tokens.push_back(sequence.tokens[i]);
+      positions.push_back(i);
+      owners.push_back(static_cast<int32_t>(s));
+    }
+    table.insert(table.end(), sequence.pages.begin(), sequence.pages.end());
+    table.resize((s + 1) * width, -1);
+    bounds.push_back(bounds.back() + length);
+    batch.longest = std::max<int64_t>(batch.longest, length);
+  }
+  batch.tokens = ToGpu(tokens, device_);
+  batch.positions = ToGpu(positions, device_);
+  batch.owners = ToGpu(owners, device_);
+  batch.page_table = ToGpu(table, device_).view({static_cast<int64_t>(sequences.size()), -1});
+  batch.cu_seqlens = ToGpu(bounds, device_);
+  CudaRows memory(weights_, static_cast<int64_t>(tokens.size()));
+  const at::Tensor hidden = forward_.Run(batch, pages_, memory);
+  if (draws.empty()) return;
+
+  const at::Tensor last = batch.cu_seqlens.slice(0, 1).sub(1);
+  at::Tensor logits =
+      at::empty({last.size(0), weights_.model().config.vocab_size}, hidden.options().dtype(at::kFloat));
+  forward_.Head(hidden.index_select(0, last), logits);
+  const auto bytes = hidden.options().dtype(at::kByte);
+  const auto count = static_cast<int64_t>(draws.size());
+  const at::Tensor drawn = at::empty({count * static_cast<int64_t>(sizeof(SampleDraw))}, at::kByte);
+  std::ranges::copy(draws, static_cast<SampleDraw*>(drawn.data_ptr()));
+  const at::Tensor there = drawn.to(device_);
+  const SampleBuffer buffer{count, settings.columns()};
+  const at::Tensor results = at::empty({buffer.bytes()}, bytes);
+  const at::Tensor workspace = at::empty({SampleSupportWorkspaceBytes(count, settings)}, bytes);
+  SampleSupportCuda(ElementType::kFloat, logits.data_ptr(), static_cast<const SampleDraw*>(there.data_ptr()),
+                    count, settings, buffer.At(results.data_ptr()), workspace.data_ptr(),
+                    CurrentStream(hidden));
+  const at::Tensor here = results.cpu();
+  for (int64_t i = 0; i < count; ++i) buffer.Read(here.data_ptr(), i, out, i);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const EngineOptions& options) {
+  const at::NoGradGuard no_grad;
+  return std::make_unique<CudaBackend>(model, options);
+}
+
+}  // namespace augur

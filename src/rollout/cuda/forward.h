@@ -1,0 +1,65 @@
+// A decoder's forward pass for generation on a GPU: rows of tokens through every layer, keys and values to
+// their pages, by the fused kernels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "model/rope.h"
+#include "rollout/cuda/weights.h"
+
+namespace augur {
+
+inline constexpr int64_t kCudaPageTokens = 32;
+
+// Keys and values of all layers.
+struct CudaPages {
+  at::Tensor memory;  // [layers, 2, pages, kv_heads, kCudaPageTokens, head_dim]: keys, values
+};
+
+// The tokens of one pass; tensors are int32 on the GPU.
+struct CudaBatch {
+  at::Tensor tokens;      // [rows]
+  at::Tensor positions;   // [rows]; negative: a row without a token
+  at::Tensor owners;      // [rows]: rows of page_table; undefined: row r owns row r
+  at::Tensor page_table;  // [sequences, pages], rows may stand apart
+  // Whole sequences from position 0 (a prompt's pass): [sequences + 1]; undefined for single tokens.
+  at::Tensor cu_seqlens;
+  int64_t longest = 0;  // of the sequences
+  // For single tokens: how their attention is divided, and its scratch.
+  int splits = 1;
+  at::Tensor attention_workspace;
+};
+
+// Memory for the rows of a pass, reused by passes of fewer rows.
+struct CudaRows {
+  CudaRows(const CudaWeights& weights, int64_t rows);
+
+  at::Tensor hidden, delta, normal, qkv, rotated, mixed, gate_up, inner;
+  // FP8 inputs of the products, and their scales [rows, 1].
+  at::Tensor quantised, quantised_scale, inner_quantised, inner_scale;
+};
+
+class CudaForward {
+ public:
+  explicit CudaForward(const CudaWeights& weights);
+
+  // Whether a pass waits for the GPU in between, so that it cannot be captured in a graph.
+  bool waits() const { return waits_; }
+
+  // Runs the rows and returns their hidden states after the final norm [rows, hidden], a part of `memory`.
+  at::Tensor Run(const CudaBatch& batch, const CudaPages& pages, CudaRows& memory) const;
+
+  // Logits float32 [rows, vocab] into `out`.
+  void Head(const at::Tensor& hidden, at::Tensor& out) const;
+
+ private:
+  struct Pass;
+  const CudaWeights& weights_;
+  RotationTable rotation_;
+  bool waits_;
+};
+
+}  // namespace augur

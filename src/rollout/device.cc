@@ -1,0 +1,58 @@
+#include "rollout/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <thread>
+
+#include "model/load.h"
+#include "ops/device.h"
+
+namespace augur {
+
+at::Device RunDevice(const RunSection& run) {
+  if (run.device != "auto") return ParseDevice(run.device, "run.device");
+  return at::Device(BuiltWithCuda() && at::globalContext().hasCUDA() ? at::kCUDA : at::kCPU);
+}
+
+at::ScalarType TrainerType(Precision precision) {
+  return precision == Precision::kFp32 ? at::kFloat : at::kBFloat16;
+}
+
+ForwardOptions MakeForwardOptions(Precision precision, const OptimizerFields& fields) {
+  ForwardOptions options;
+  options.checkpoint_layers = fields.checkpoint_activations == ActivationCheckpoint::kFull;
+  options.recompute_cheap = fields.checkpoint_activations == ActivationCheckpoint::kSelective;
+  options.fp8 = precision == Precision::kFp8;
+  return options;
+}
+
+bool Overlaps(const RlConfig& config, at::Device device) {
+  return device.is_cuda() && config.rollout.staleness > 0;
+}
+
+EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
+  EngineOptions options;
+  switch (config.model.precision) {
+    case Precision::kFp32:
+      options.precision = RolloutPrecision::kFp32;
+      break;
+    case Precision::kBf16:
+      options.precision = RolloutPrecision::kBf16;
+      break;
+    default:
+      options.precision = RolloutPrecision::kFp8;
+  }
+  options.memory_share = config.rollout.memory_share;
+  options.max_batch = config.rollout.max_batch;
+  options.own_weights = Overlaps(config, device);
+  return options;
+}
+
+int64_t SetThreads(int64_t threads) {
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  at::set_num_threads(static_cast<int>(threads));
+  return threads;
+}
+
+}  // namespace augur

@@ -1,0 +1,153 @@
+#include "train/checkpoint/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kPointer = "latest_checkpointed_iteration.txt";
+constexpr std::string_view kPrefix = "global_step_";
+constexpr std::string_view kUnfinished = "unfinished_";
+
+std::string FileChecksum(const MappedFile& file) { return fmt::format("{:016x}", Checksum(file.bytes())); }
+
+void SyncDirectory(const fs::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+void WriteManifest(const fs::path& directory) {
+  Json files = Json::object();
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const MappedFile file(entry.path());
+    files[entry.path().filename().string()] = {{"size", file.bytes().size()}, {"xxh64", FileChecksum(file)}};
+  }
+  WriteFileAtomically(directory / kManifest, Json{{"files", files}}.dump(2) + "\n");
+}
+
+std::optional<std::string> WhyFileDamaged(const fs::path& path, const Json& entry) {
+  const std::string name = path.filename().string();
+  if (!fs::is_regular_file(path)) return name + " is missing";
+  const MappedFile file(path);
+  if (entry.at("size").get<uint64_t>() != file.bytes().size()) {
+    return fmt::format("{} has {} bytes instead of {}", name, file.bytes().size(), entry.at("size").dump());
+  }
+  if (entry.at("xxh64").get<std::string>() != FileChecksum(file)) return name + " fails its checksum";
+  return std::nullopt;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(const fs::path& run) : directory_(run / "checkpoints") {}
+
+fs::path CheckpointStore::PathOf(int64_t step) const {
+  return directory_ / fmt::format("{}{}", kPrefix, step);
+}
+
+std::vector<int64_t> CheckpointStore::Steps() const {
+  std::vector<int64_t> steps;
+  if (!fs::is_directory(directory_)) return steps;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t step = 0;
+    const char* const end = name.data() + name.size();
+    const auto [stop, fault] = std::from_chars(name.data() + kPrefix.size(), end, step);
+    if (fault == std::errc() && stop == end) steps.push_back(step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+void CheckpointStore::Write(int64_t step, int64_t keep,
+                            const std::function<void(const fs::path&)>& fill) const {
+  const fs::path unfinished = directory_ / fmt::format("{}{}{}", kUnfinished, kPrefix, step);
+  try {
+    fs::create_directories(directory_);
+    fs::remove_all(unfinished);
+    fs::create_directory(unfinished);
+    fill(unfinished);
+    WriteManifest(unfinished);
+    SyncDirectory(unfinished);
+    fs::remove_all(PathOf(step));
+    fs::rename(unfinished, PathOf(step));
+    SyncDirectory(directory_);
+    WriteFileAtomically(directory_ / kPointer, fmt::format("{}\n", step));
+  } catch (const std::exception& fault) {
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+    const std::vector<int64_t> steps = Steps();
+    throw Error(fmt::format("checkpoint of step {}", step), fault.what(),
+                steps.empty()
+                    ? "no checkpoint has been written yet: make room and start again"
+                    : fmt::format("the newest complete one is {}: make room and run the same command "
+                                  "to go on from there",
+                                  PathOf(steps.back()).string()));
+  }
+  std::vector<int64_t> steps = Steps();
+  while (keep > 0 && steps.size() > static_cast<size_t>(keep)) {
+    const int64_t oldest = steps.front() == step ? steps[1] : steps.front();
+    std::erase(steps, oldest);
+    // The manifest first: what a crash leaves of it is then seen to be damaged.
+    std::error_code ignored;
+    fs::remove(PathOf(oldest) / kManifest, ignored);
+    fs::remove_all(PathOf(oldest), ignored);
+  }
+}
+
+std::optional<std::string> WhyDamaged(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kManifest;
+  if (!fs::is_regular_file(path)) return "manifest.json is missing";
+  try {
+    const Json manifest = ParseJson(ReadFile(path), path.string());
+    const Json& files = RequireKey(manifest, "files", path.string());
+    for (const auto& [name, entry] : files.items()) {
+      if (name.find('/') != std::string::npos) return "manifest.json names a file elsewhere";
+      if (const auto why = WhyFileDamaged(checkpoint / name, entry)) return why;
+    }
+    return files.empty() ? std::optional<std::string>("manifest.json lists no files") : std::nullopt;
+  } catch (const std::exception& fault) {
+    return fault.what();
+  }
+}
+
+std::optional<fs::path> CheckpointStore::FindNewest(
+    const std::function<void(const std::string&)>& warn) const {
+  std::vector<int64_t> steps = Steps();
+  for (; !steps.empty(); steps.pop_back()) {
+    const fs::path path = PathOf(steps.back());
+    const auto why = WhyDamaged(path);
+    if (!why) return path;
+    warn(fmt::format("{} is damaged ({}); {}", path.string(), *why,
+                     steps.size() > 1 ? "trying the one before it" : "none is left: beginning anew"));
+  }
+  return std::nullopt;
+}
+
+void CheckpointStore::RemoveUnfinished() const {
+  if (!fs::is_directory(directory_)) return;
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
+    if (entry.path().filename().string().starts_with(kUnfinished)) found.push_back(entry.path());
+  }
+  for (const fs::path& path : found) fs::remove_all(path);
+}
+
+void CheckpointStore::RemoveAll() const { fs::remove_all(directory_); }
+
+}  // namespace augur

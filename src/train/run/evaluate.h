@@ -1,0 +1,24 @@
+// Evaluation during a run: avg@k on held-out prompts, with the rollout engine.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "config/config.h"
+#include "data/prompt_length.h"
+#include "metrics/step_metrics.h"
+#include "rollout/engine.h"
+#include "rollout/prompts.h"
+
+namespace augur {
+
+struct Evaluation {
+  double accuracy = 0;  // over all responses
+  Metrics metrics;      // val-core/<source>/acc/mean@k, .../acc/best@k/mean
+};
+
+// eval.samples responses to each prompt, sampled as the section says; the same draws at every call.
+Evaluation Evaluate(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
+                    Engine& engine, const GenerateHooks& hooks = {});
+
+}  // namespace augur

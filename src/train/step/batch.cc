@@ -1,0 +1,118 @@
+#include "train/step/batch.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/typed_data.h"
+
+namespace augur {
+namespace {
+
+int64_t CountTokens(std::span<const TrainSample> samples) {
+  int64_t tokens = 0;
+  for (const TrainSample& sample : samples) tokens += sample.tokens();
+  return tokens;
+}
+
+template <typename T>
+at::Tensor ToDevice(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType type,
+                    at::Device device) {
+  const at::Tensor tensor = at::empty(shape, type);
+  std::copy(values.begin(), values.end(), Data<T>(tensor));
+  return tensor.to(device);
+}
+
+// Gathers the recorded side of the samples, row by row.
+struct Rows {
+  std::vector<int64_t> rows, targets;
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs, advantages, reference;
+
+  void Add(const TrainSample& sample, int64_t begin) {
+    const Rollout& rollout = *sample.rollout;
+    const auto first = begin + static_cast<int64_t>(rollout.prompt_tokens.size()) - 1;
+    for (int64_t t = 0; t < sample.tokens(); ++t) {
+      rows.push_back(first + t);
+      targets.push_back(rollout.tokens[t]);
+      advantages.push_back(static_cast<float>(sample.advantage));
+    }
+    ids.insert(ids.end(), rollout.support.ids.begin(), rollout.support.ids.end());
+    const std::vector<float>& from = sample.anchor.empty() ? rollout.support.logprobs : sample.anchor;
+    logprobs.insert(logprobs.end(), from.begin(), from.end());
+    reference.insert(reference.end(), sample.reference.begin(), sample.reference.end());
+  }
+};
+
+std::vector<int32_t> TokensRead(const Rollout& rollout) {
+  std::vector<int32_t> tokens = rollout.prompt_tokens;
+  tokens.insert(tokens.end(), rollout.tokens.begin(), rollout.tokens.end() - 1);
+  return tokens;
+}
+
+}  // namespace
+
+std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
+                                 int64_t horizon) {
+  std::vector<int64_t> sequence;
+  sequence.reserve(CountTokens(samples));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    sequence.insert(sequence.end(), samples[i].tokens(), static_cast<int64_t>(i));
+  }
+  std::vector<float> weights = TokenWeights(aggregation, sequence, horizon);
+  float* weight = weights.data();
+  for (const TrainSample& sample : samples) {
+    for (size_t t = 0; t < sample.importance.size(); ++t) weight[t] *= sample.importance[t];
+    weight += sample.tokens();
+  }
+  return weights;
+}
+
+std::vector<size_t> SplitByTokens(std::span<const TrainSample> samples, int64_t micro_tokens) {
+  std::vector<size_t> cuts = {0};
+  int64_t tokens = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (i > cuts.back() && tokens + samples[i].length() > micro_tokens) {
+      cuts.push_back(i);
+      tokens = 0;
+    }
+    tokens += samples[i].length();
+  }
+  if (!samples.empty()) cuts.push_back(samples.size());
+  return cuts;
+}
+
+MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const float> weights,
+                          at::Device device) {
+  std::vector<std::vector<int32_t>> sequences;
+  Rows gathered;
+  int64_t begin = 0;
+  const int64_t columns = samples.front().rollout->support.columns;
+  for (const TrainSample& sample : samples) {
+    if (sample.rollout->support.columns != columns) {
+      throw Error("training batch", "holds responses with supports of different sizes",
+                  "generate all of them with the same rollout.support");
+    }
+    sequences.push_back(TokensRead(*sample.rollout));
+    gathered.Add(sample, begin);
+    begin += sample.length();
+  }
+  const auto count = static_cast<int64_t>(gathered.rows.size());
+  MicroBatch batch;
+  batch.samples = samples;
+  batch.packed = PackSequences(sequences, device);
+  batch.packed.rows = ToDevice(gathered.rows, {count}, at::kLong, device);
+  batch.targets = ToDevice(gathered.targets, {count}, at::kLong, device);
+  batch.recorded.support_ids = ToDevice(gathered.ids, {count, columns}, at::kInt, device);
+  batch.recorded.support_logprobs = ToDevice(gathered.logprobs, {count, columns}, at::kFloat, device);
+  batch.recorded.advantages = ToDevice(gathered.advantages, {count}, at::kFloat, device);
+  batch.recorded.weights =
+      ToDevice(std::vector<float>(weights.begin(), weights.end()), {count}, at::kFloat, device);
+  if (!gathered.reference.empty()) {
+    batch.recorded.reference_logprobs = ToDevice(gathered.reference, {count}, at::kFloat, device);
+  }
+  return batch;
+}
+
+}  // namespace augur

@@ -1,0 +1,96 @@
+#include "train/step/decision_log.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/head/decide.h"
+#include "ops/typed_data.h"
+
+namespace augur {
+namespace {
+
+constexpr int64_t kRecordedSteps = 20;  // about so many of a run
+constexpr size_t kPointsPerStep = 400;
+
+int PointFlags(uint8_t flags) {
+  return ((flags & kOutside) ? kPointOutside : 0) | ((flags & (kKept | kMissing)) ? 0 : kPointMasked) |
+         ((flags & kDisagrees) ? kPointDisagrees : 0);
+}
+
+std::vector<double> Widen(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+}  // namespace
+
+DecisionLog::DecisionLog(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
+                         const Model& model, const StepLoss& loss)
+    : config_(config), text_(text), prompts_(prompts), model_(model), loss_(loss) {}
+
+bool DecisionLog::Due(int64_t step) const {
+  const int64_t every = std::max<int64_t>(1, config_.train.steps / kRecordedSteps);
+  return config_.algorithm.loss != LossKind::kGspo && (step % every == 0 || step == config_.train.steps);
+}
+
+void DecisionLog::Visit(const MicroBatch& batch, const PolicyLoss& out) {
+  const at::Tensor ratio = out.ratio.cpu(), divergence = out.divergence.cpu();
+  const at::Tensor direction = out.direction.cpu(), flags = out.flags.cpu();
+  int64_t t = 0;
+  for (const TrainSample& sample : batch.samples) {
+    Candidate candidate{sample, 0};
+    for (int64_t i = 0; i < sample.tokens(); ++i, ++t) {
+      const int bits = PointFlags(ConstData<uint8_t>(flags)[t]);
+      points_.push_back({ConstData<float>(ratio)[t], ConstData<float>(divergence)[t],
+                         ConstData<float>(direction)[t], static_cast<float>(sample.advantage), bits});
+      candidate.masked += (bits & kPointMasked) != 0;
+    }
+    if (config_.log.tokens > 0) candidates_.push_back(std::move(candidate));
+  }
+}
+
+void DecisionLog::Describe(int64_t step, const Experience& experience) {
+  std::ranges::stable_sort(candidates_,
+                           [](const Candidate& a, const Candidate& b) { return a.masked > b.masked; });
+  const size_t count = std::min(candidates_.size(), static_cast<size_t>(config_.log.tokens));
+  std::vector<TrainSample> chosen;
+  for (size_t i = 0; i < count; ++i) chosen.push_back(std::move(candidates_[i].sample));
+  candidates_.clear();
+  const std::vector<SupportScores> now = ScoreSupport(model_, chosen, loss_);
+  const TokenText token_text = [this](int32_t id) { return std::string(text_.tokenizer.TokenBytes(id)); };
+  const auto group = static_cast<size_t>(config_.rollout.group);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const Rollout& rollout = *chosen[i].rollout;
+    const auto place = static_cast<size_t>(&rollout - experience.rollouts.data());
+    const Prompt& prompt = prompts_.prompts[experience.prompts[place / group]];
+    ResponseRecord record;
+    record.step = step;
+    record.data_source = prompt.data_source;
+    record.prompt = text_.tokenizer.Decode(rollout.prompt_tokens);
+    record.answer =
+        prompt.ground_truth.is_string() ? prompt.ground_truth.get<std::string>() : prompt.ground_truth.dump();
+    record.reward = experience.rewards[place];
+    record.advantage = chosen[i].advantage;
+    record.finish = FinishReasonName(rollout.finish);
+    record.rule = FormatRule(config_.mask.rule);
+    record.delta = config_.mask.rule.delta;
+    const auto columns = static_cast<size_t>(rollout.support.columns);
+    const std::vector<float>& anchor = chosen[i].anchor.empty() ? rollout.support.logprobs : chosen[i].anchor;
+    for (size_t t = 0; t < rollout.tokens.size(); ++t) {
+      const std::vector<double> mu = Widen(std::span(anchor).subspan(t * columns, columns));
+      const std::vector<double> pi = Widen(std::span(now[i].logprobs).subspan(t * columns, columns));
+      const TokenView view{mu, pi, chosen[i].advantage, loss_.vocabulary, now[i].tail_square[t], {}};
+      const std::span<const int32_t> ids = std::span(rollout.support.ids).subspan(t * columns, columns);
+      record.tokens.push_back(DescribeToken(config_.mask.rule, view, ids, token_text));
+    }
+    records_.push_back(std::move(record));
+  }
+}
+
+void DecisionLog::Write(const std::filesystem::path& run, int64_t step) {
+  if (!points_.empty()) {
+    AppendPoints(run, SamplePoints(step, points_, kPointsPerStep, static_cast<uint64_t>(config_.run.seed)));
+  }
+  if (!records_.empty()) AppendTokenRecords(run, records_);
+  points_.clear();
+  records_.clear();
+}
+
+}  // namespace augur

@@ -1,0 +1,52 @@
+// What one training step learns from: groups of responses with their rewards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "config/config.h"
+#include "data/prompt_length.h"
+#include "data/prompt_order.h"
+#include "rollout/engine.h"
+#include "rollout/prompts.h"
+#include "train/step/rewards.h"
+
+namespace augur {
+
+struct Experience {
+  std::vector<Rollout> rollouts;  // group after group; rollout.group of each
+  std::vector<size_t> prompts;    // [groups] places in the tokenized prompts
+  std::vector<Score> scores;      // [rollouts] as the verifier gave them
+  std::vector<double> rewards;    // [rollouts] with overlong shaping
+  int64_t weight_version = 0;
+  // Of everything generated on the way, also what dynamic sampling threw away.
+  int64_t groups = 0, equal_groups = 0, refills = 0;
+  int64_t reward_errors = 0, failed = 0, generated_tokens = 0;
+  double generate_seconds = 0, reward_seconds = 0;  // not part of a run's reproducible state
+};
+
+class ExperienceMaker {
+ public:
+  // All arguments must outlive this object.
+  ExperienceMaker(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
+                  Engine& engine);
+
+  // The next rollout.prompts groups from `*position` of the prompt order on, which it moves forward. Draws
+  // depend on the seed and that position alone. With dynamic sampling, groups whose rewards are all equal are
+  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then.
+  Experience Make(uint64_t* position);
+
+ private:
+  void Generate(uint64_t* position, Experience* experience);
+  void ScoreAll(size_t from, Experience* experience);
+  void DropEqualGroups(Experience* experience) const;
+
+  const RlConfig& config_;
+  const ModelText& text_;
+  const TokenizedPrompts& prompts_;
+  Engine& engine_;
+  PromptOrder order_;
+};
+
+}  // namespace augur

@@ -1,0 +1,204 @@
+#include "train/step/learner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "kernels/head/decide.h"
+#include "ops/typed_data.h"
+#include "rollout/device.h"
+#include "train/step/advantage.h"
+#include "train/step/schedule.h"
+
+namespace augur {
+namespace {
+
+ReferenceKl Estimator(KlEstimator kind) {
+  constexpr ReferenceKl kKinds[] = {ReferenceKl::kK1, ReferenceKl::kK2, ReferenceKl::kK3};
+  return kKinds[static_cast<size_t>(kind)];
+}
+
+StepLoss MakeStepLoss(const RlConfig& config, int64_t vocabulary) {
+  const AlgorithmSection& a = config.algorithm;
+  const OptimizerFields& o = config.train.optimizer;
+  return {.kind = a.loss,
+          .rule = config.mask.rule,
+          .clip_low = a.loss_clip_low,
+          .clip_high = a.loss_clip_high,
+          .tis_cap = a.tis_cap,
+          .own_anchor = a.anchor == Anchor::kRecomputed,
+          .aggregation = a.aggregation,
+          .horizon = a.horizon > 0 ? a.horizon : config.rollout.max_tokens,
+          .entropy_bonus = a.entropy_bonus,
+          .kl_coef = a.kl_coef,
+          .kl = Estimator(a.kl_estimator),
+          .temperature = config.rollout.temperature,
+          .vocabulary = vocabulary,
+          .micro_tokens = o.micro_tokens,
+          .forward = MakeForwardOptions(config.model.precision, o)};
+}
+
+double StepRate(const RlConfig& config, int64_t step) {
+  const OptimizerFields& o = config.train.optimizer;
+  return LearningRate({o.schedule, o.lr, o.warmup_steps, config.train.steps, o.min_lr_ratio}, step - 1);
+}
+
+void AddSumsToMetrics(const StepSums& s, bool has_reference, StepMetrics* metrics) {
+  const double tokens = s.sums[kSumTokens];
+  const auto mean = [&](const char* name, DecisionSum which) {
+    metrics->AddMean(name, s.sums[which], tokens);
+  };
+  metrics->AddMean("actor/pg_loss", s.sums[kSumLoss], 1);
+  mean("actor/pg_clipfrac", kSumMasked);
+  mean("actor/ppo_kl", kSumLogRatio);
+  mean("actor/entropy", kSumEntropy);
+  mean("mask/outside", kSumOutside);
+  mean("mask/masked", kSumMasked);
+  mean("mask/disagree", kSumDisagree);
+  mean("mask/mass_clamped", kSumMassClamped);
+  mean("mask/divergence", kSumDivergence);
+  mean("mask/ratio", kSumRatio);
+  mean("mask/ratio_cut", kSumCutRatio);
+  mean("mask/capped", kSumCapped);
+  metrics->AddSum("mask/missing", s.sums[kSumMissing]);
+  if (has_reference) metrics->AddMean("actor/kl_loss", s.reference_kl, tokens);
+}
+
+// How far the policy is from the one that sampled before a step's first update: other arithmetic, older
+// weights.
+struct Mismatch {
+  double difference = 0, largest = 0, kl = 0;  // sums, and the largest |log π - log μ|; KL(μ || π) by k3
+  double tokens = 0;
+
+  void Add(const MicroBatch& batch, const PolicyLoss& out) {
+    const at::Tensor logprobs = out.logprobs.to(at::kFloat).cpu();
+    const float* now = ConstData<float>(logprobs);
+    for (const TrainSample& sample : batch.samples) {
+      const RecordedSupport& support = sample.rollout->support;
+      for (int64_t t = 0; t < sample.tokens(); ++t) {
+        const double x = double{*now++} - support.logprobs[t * support.columns];
+        difference += std::abs(x);
+        largest = std::max(largest, std::abs(x));
+        kl += std::expm1(std::clamp(x, -kLogRatioLimit, kLogRatioLimit)) - x;
+      }
+      tokens += static_cast<double>(sample.tokens());
+    }
+  }
+
+  void AddTo(StepMetrics* metrics) const {
+    metrics->AddMean("mismatch/logp_diff_mean", difference, tokens);
+    metrics->AddMax("mismatch/logp_diff_max", largest);
+    metrics->AddMean("mismatch/kl", kl, tokens);
+  }
+};
+
+}  // namespace
+
+Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model> reference,
+                 int64_t vocabulary)
+    : config_(config),
+      model_(model),
+      reference_(std::move(reference)),
+      loss_(MakeStepLoss(config, vocabulary)),
+      optimizer_(model, MakeOptimizerOptions(config.train.optimizer)),
+      bad_updates_(config.train.optimizer.max_bad_updates) {}
+
+std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& experience,
+                                                          StepMetrics* metrics) const {
+  const auto group = static_cast<size_t>(config_.rollout.group);
+  std::vector<ScoredResponse> scored;
+  for (size_t i = 0; i < experience.rollouts.size(); ++i) {
+    scored.push_back({experience.rewards[i], static_cast<int64_t>(i / group),
+                      static_cast<int64_t>(experience.rollouts[i].tokens.size())});
+  }
+  const std::vector<double> advantages = ComputeAdvantages(config_.algorithm.advantage, scored);
+  const std::vector<bool> equal = InEqualGroup(scored);
+  std::vector<std::vector<TrainSample>> groups;
+  for (size_t i = 0; i < experience.rollouts.size(); ++i) {
+    const Rollout& rollout = experience.rollouts[i];
+    if (i % group == 0) groups.emplace_back();
+    metrics->AddSpread("critic/advantages", advantages[i]);
+    const bool cut = config_.algorithm.drop_truncated && rollout.finish == FinishReason::kLength;
+    const bool skipped = config_.algorithm.skip_equal_groups && equal[i];
+    if (rollout.finish == FinishReason::kFailed || rollout.tokens.empty() || cut || skipped) continue;
+    groups.back().push_back({.rollout = &rollout, .advantage = advantages[i]});
+  }
+  std::erase_if(groups, [](const auto& samples) { return samples.empty(); });
+  return groups;
+}
+
+void Learner::AddAnchors(std::span<TrainSample> samples) const {
+  if (loss_.own_anchor) {
+    std::vector<SupportScores> anchors = ScoreSupport(model_, samples, loss_);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      TrainSample& sample = samples[i];
+      sample.anchor = std::move(anchors[i].logprobs);
+      if (loss_.kind != LossKind::kTis) continue;
+      const RecordedSupport& support = sample.rollout->support;
+      for (int64_t t = 0; t < sample.tokens(); ++t) {
+        const double difference =
+            sample.anchor[t * support.columns] - double{support.logprobs[t * support.columns]};
+        sample.importance.push_back(static_cast<float>(std::min(std::exp(difference), loss_.tis_cap)));
+      }
+    }
+  }
+  if (reference_) {
+    const std::vector<SupportScores> reference = ScoreSupport(*reference_, samples, loss_);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const int64_t columns = samples[i].rollout->support.columns;
+      for (int64_t t = 0; t < samples[i].tokens(); ++t) {
+        samples[i].reference.push_back(reference[i].logprobs[t * columns]);
+      }
+    }
+  }
+}
+
+void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks& hooks,
+                    StepMetrics* metrics) {
+  std::vector<std::vector<TrainSample>> groups = MakeGroups(experience, metrics);
+  const auto size =
+      static_cast<size_t>(config_.train.minibatch > 0 ? config_.train.minibatch : config_.rollout.prompts);
+  std::vector<TrainSample> samples;
+  std::vector<size_t> cuts;  // the first sample of each minibatch, and the end
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (g % size == 0) cuts.push_back(samples.size());
+    std::ranges::move(groups[g], std::back_inserter(samples));
+  }
+  cuts.push_back(samples.size());
+  AddAnchors(samples);
+  for (int64_t epoch = 0; epoch < config_.train.epochs; ++epoch) {
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const bool last = epoch + 1 == config_.train.epochs && i + 2 == cuts.size();
+      const bool first = epoch == 0 && i == 0;
+      LearnHooks here = hooks;
+      here.spoil_gradient = hooks.spoil_gradient && first;
+      Mismatch mismatch;
+      const DecisionVisitor visit = [&](const MicroBatch& batch, const PolicyLoss& out) {
+        if (first) mismatch.Add(batch, out);
+        if (last && hooks.last_minibatch) hooks.last_minibatch(batch, out);
+      };
+      Update(step, std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]), here, visit, metrics);
+      if (first) mismatch.AddTo(metrics);
+    }
+  }
+  metrics->Set("actor/lr", StepRate(config_, step));
+}
+
+void Learner::Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
+                     const DecisionVisitor& visit, StepMetrics* metrics) {
+  const StepSums sums = AccumulateMinibatch(model_, optimizer_, samples, loss_, visit);
+  const bool bad_loss = !std::isfinite(sums.sums[kSumLoss]);
+  if (hooks.spoil_gradient || bad_loss) optimizer_.SpoilGradient();
+  if (hooks.before_update) hooks.before_update(samples, sums);
+  const UpdateResult result = optimizer_.Update(StepRate(config_, step));
+  if (hooks.after_update) hooks.after_update(result);
+  metrics->AddSum("actor/updates", result.skipped ? 0 : 1);
+  metrics->AddSum("actor/skipped_updates", result.skipped ? 1 : 0);
+  if (!result.skipped) {
+    metrics->AddMean("actor/grad_norm", result.grad_norm, 1);
+    AddSumsToMetrics(sums, reference_.has_value(), metrics);
+  }
+  bad_updates_.Count(result.skipped, step);
+}
+
+}  // namespace augur

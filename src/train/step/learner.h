@@ -1,0 +1,59 @@
+// The updates of one step: advantages, minibatches, epochs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "config/config.h"
+#include "metrics/step_metrics.h"
+#include "model/model.h"
+#include "train/step/bad_updates.h"
+#include "train/step/experience.h"
+#include "train/step/policy_step.h"
+
+namespace augur {
+
+// What may be watched or disturbed while a step learns.
+struct LearnHooks {
+  // Called with every micro-batch of the step's last minibatch, before its update.
+  DecisionVisitor last_minibatch;
+  // Called before each update with its samples and again after it; the gradients stand in the optimizer
+  // before.
+  std::function<void(std::span<const TrainSample> samples, const StepSums& sums)> before_update;
+  std::function<void(const UpdateResult& result)> after_update;
+  // The next update's gradient is spoilt with a NaN, to try the guard.
+  bool spoil_gradient = false;
+};
+
+class Learner {
+ public:
+  // The model must outlive this object. `reference` is needed where algorithm.kl_coef is not 0. Of the head's
+  // rows the first `vocabulary` are tokens.
+  Learner(const RlConfig& config, const Model& model, std::optional<Model> reference, int64_t vocabulary);
+
+  // Learns from the experience in step `step`, from 1, and adds the figures. Throws Error after
+  // train.max_bad_updates updates in a row that were skipped because a loss or gradient was not finite.
+  void Learn(int64_t step, const Experience& experience, const LearnHooks& hooks, StepMetrics* metrics);
+
+  const StepLoss& loss() const { return loss_; }
+  Optimizer& optimizer() { return optimizer_; }
+  BadUpdates& bad_updates() { return bad_updates_; }
+
+ private:
+  // The samples of each group that takes part.
+  std::vector<std::vector<TrainSample>> MakeGroups(const Experience& experience, StepMetrics* metrics) const;
+  void AddAnchors(std::span<TrainSample> samples) const;
+  void Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
+              const DecisionVisitor& visit, StepMetrics* metrics);
+
+  const RlConfig& config_;
+  const Model& model_;
+  const std::optional<Model> reference_;
+  const StepLoss loss_;
+  Optimizer optimizer_;
+  BadUpdates bad_updates_;
+};
+
+}  // namespace augur

@@ -1,0 +1,183 @@
+#include "train/step/policy_step.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/head/decide.h"
+#include "model/log_probs.h"
+#include "ops/linear_policy_loss.h"
+#include "ops/typed_data.h"
+
+namespace augur {
+namespace {
+
+HeadOptions MakeHeadOptions(const StepLoss& loss) {
+  HeadOptions options;
+  options.loss.temperature = loss.temperature;
+  options.loss.vocab_size = loss.vocabulary;
+  options.loss.entropy_bonus = loss.entropy_bonus;
+  options.loss.reference_weight = loss.kl_coef;
+  options.loss.reference_kl = loss.kl_coef != 0 ? loss.kl : ReferenceKl::kNone;
+  options.loss.validate = false;  // the engine of this process recorded the values
+  return options;
+}
+
+MaskRule Unmasked(double ratio_cap) {
+  MaskRule rule = PresetRule("none");
+  rule.ratio_cap = ratio_cap;
+  return rule;
+}
+
+MaskRule EffectiveRule(const StepLoss& loss) {
+  if (loss.kind == LossKind::kCispo) return Unmasked(1 + loss.clip_high);
+  if (loss.kind == LossKind::kTis && !loss.own_anchor) return Unmasked(loss.tis_cap);
+  if (loss.kind == LossKind::kGspo) return Unmasked(0);
+  return loss.rule;
+}
+
+// GSPO through plain weights: measured from today's own log-probs every token's ratio is 1, and the
+// response's ratio, or 0 where it is clipped, becomes a factor of its advantage.
+struct SequenceRatios {
+  RecordedTokens recorded;
+  double masked = 0, ratio = 0, log_ratio = 0;  // sums over tokens
+};
+
+SequenceRatios MakeSequenceRatios(const Model& model, const MicroBatch& batch, const at::Tensor& hidden,
+                                  const StepLoss& loss) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor now =
+      TokenLogProbs(hidden.detach() / loss.temperature, model.head.detach(), batch.targets);
+  const at::Tensor difference = (now - batch.recorded.support_logprobs.select(1, 0)).cpu().contiguous();
+  const at::Tensor advantages = batch.recorded.advantages.cpu().clone();
+  const float* x = ConstData<float>(difference);
+  float* advantage = Data<float>(advantages);
+  SequenceRatios out;
+  for (const TrainSample& sample : batch.samples) {
+    const auto tokens = static_cast<double>(sample.tokens());
+    double sum = 0;
+    for (int64_t t = 0; t < sample.tokens(); ++t) sum += x[t];
+    const double ratio = std::exp(std::clamp(sum / tokens, -kLogRatioLimit, kLogRatioLimit));
+    const bool clipped = sample.advantage > 0 ? ratio > 1 + loss.clip_high : ratio < 1 - loss.clip_low;
+    for (int64_t t = 0; t < sample.tokens(); ++t) {
+      advantage[t] = clipped || sample.advantage == 0 ? 0 : static_cast<float>(ratio * sample.advantage);
+    }
+    out.masked += clipped && sample.advantage != 0 ? tokens : 0;
+    out.ratio += ratio * tokens;
+    out.log_ratio -= sum;
+    x += sample.tokens();
+    advantage += sample.tokens();
+  }
+  out.recorded = batch.recorded;
+  out.recorded.support_ids = batch.recorded.support_ids.narrow(1, 0, 1);
+  out.recorded.support_logprobs = now.unsqueeze(1);
+  out.recorded.advantages = advantages.to(hidden.device());
+  return out;
+}
+
+// The k3 estimate of KL(π || reference), whatever estimator the loss takes.
+double ReferenceKlSum(const PolicyLoss& out, const RecordedTokens& recorded) {
+  if (!recorded.reference_logprobs.defined()) return 0;
+  const at::Tensor x = recorded.reference_logprobs - out.logprobs;
+  return (x.clamp(-kLogRatioLimit, kLogRatioLimit).exp() - x - 1).sum().item<double>();
+}
+
+void AddSums(const PolicyLoss& out, StepSums* total) {
+  const at::Tensor sums = out.sums.cpu();
+  for (int i = 0; i < kDecisionSums; ++i) total->sums[i] += ConstData<double>(sums)[i];
+}
+
+PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss, StepSums* total) {
+  const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
+  const Head head{hidden, model.head, {}};
+  PolicyLoss out;
+  if (loss.kind == LossKind::kGspo) {
+    const SequenceRatios ratios = MakeSequenceRatios(model, batch, hidden, loss);
+    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, ratios.recorded, MakeHeadOptions(loss));
+    AddSums(out, total);
+    total->sums[kSumMasked] += ratios.masked;
+    total->sums[kSumOutside] += ratios.masked;
+    const auto tokens = static_cast<double>(batch.targets.size(0));
+    total->sums[kSumRatio] += ratios.ratio - tokens;  // replaces the ones that stand for it
+    total->sums[kSumLogRatio] += ratios.log_ratio;
+  } else {
+    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, batch.recorded, MakeHeadOptions(loss));
+    AddSums(out, total);
+  }
+  torch::autograd::backward({out.loss});
+  total->reference_kl += ReferenceKlSum(out, batch.recorded);
+  return out;
+}
+
+// [T, columns] log-probs of the ids and, in one more column, the sum of squares outside them.
+at::Tensor ScoreChunk(const at::Tensor& hidden, const Model& model, const at::Tensor& ids,
+                      const StepLoss& loss) {
+  const at::Tensor logits =
+      hidden.matmul(model.head.t()).narrow(1, 0, loss.vocabulary).to(at::kFloat).div_(loss.temperature);
+  const at::Tensor unused = ids.lt(0);
+  const at::Tensor places = at::where(unused, ids.narrow(1, 0, 1), ids).to(at::kLong);
+  const at::Tensor log_sum = logits.logsumexp(1, true);
+  const at::Tensor support = (logits.gather(1, places) - log_sum).masked_fill(unused, -INFINITY);
+  const at::Tensor tail = logits.scatter(1, places, -INFINITY).sub_(log_sum).mul_(2).exp_().sum(1, true);
+  return at::cat({support, tail}, 1);
+}
+
+}  // namespace
+
+StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
+                             const StepLoss& loss, const DecisionVisitor& visit) {
+  const std::vector<float> weights = SampleWeights(loss.aggregation, samples, loss.horizon);
+  const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
+  StepSums total;
+  const float* weight = weights.data();
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    size_t tokens = 0;
+    for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
+    const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
+    weight += tokens;
+    const PolicyLoss out = MicroStep(model, batch, loss, &total);
+    optimizer.Accumulate();
+    if (visit) visit(batch, out);
+  }
+  return total;
+}
+
+std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+                                        const StepLoss& loss) {
+  const at::NoGradGuard no_grad;
+  constexpr int64_t kLogitsPerChunk = int64_t{1} << 26;
+  const int64_t step = std::max<int64_t>(1, kLogitsPerChunk / model.head.size(0));
+  std::vector<SupportScores> found;
+  const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
+    const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
+    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
+    std::vector<at::Tensor> chunks;
+    for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
+      const int64_t count = std::min(step, hidden.size(0) - begin);
+      chunks.push_back(ScoreChunk(hidden.narrow(0, begin, count), model,
+                                  batch.recorded.support_ids.narrow(0, begin, count), loss));
+    }
+    const at::Tensor scores = at::cat(chunks).cpu().contiguous();
+    const int64_t columns = scores.size(1) - 1;
+    const float* row = ConstData<float>(scores);
+    for (const TrainSample& sample : part) {
+      SupportScores& out = found.emplace_back();
+      for (int64_t t = 0; t < sample.tokens(); ++t, row += columns + 1) {
+        out.logprobs.insert(out.logprobs.end(), row, row + sample.rollout->support.columns);
+        out.tail_square.push_back(row[columns]);
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace augur

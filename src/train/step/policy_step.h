@@ -1,0 +1,67 @@
+// The gradient of one minibatch: micro-batches forward and backward, decisions taken in the same pass.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <span>
+
+#include "config/options.h"
+#include "kernels/head/surrogate.h"
+#include "mask/rule.h"
+#include "model/model.h"
+#include "train/step/batch.h"
+#include "train/step/optimizer.h"
+
+namespace augur {
+
+// What defines the loss of a step.
+//   masked  -Σ w M r A, under `rule`
+//   gspo    -Σ w s A over responses whose ratio s = exp(mean of log π - log μ) is not clipped, that is, not
+//           beyond 1 + clip_high with A > 0 nor below 1 - clip_low with A < 0; the gradient takes s as fixed
+//   cispo   -Σ w min(r, 1 + clip_high) A, every token, the bounded ratio as a fixed factor
+//   tis     -Σ w min(r, tis_cap) A likewise. Where the samples carry an anchor of their own, `rule` applies
+//   to
+//           it, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
+struct StepLoss {
+  LossKind kind = LossKind::kMasked;
+  MaskRule rule;
+  double clip_low = 0.2, clip_high = 0.28;
+  double tis_cap = 2;
+  bool own_anchor = false;
+  Aggregation aggregation = Aggregation::kTokenMean;
+  int64_t horizon = 0;
+  double entropy_bonus = 0;
+  double kl_coef = 0;
+  ReferenceKl kl = ReferenceKl::kNone;
+  double temperature = 1;
+  int64_t vocabulary = 0;  // rows of the head that are tokens; 0: all. The rest is padding
+  int64_t micro_tokens = 16384;
+  ForwardOptions forward;
+};
+
+struct StepSums {
+  std::array<double, kDecisionSums> sums{};
+  double reference_kl = 0;  // Σ of the k3 estimate over counted tokens
+
+  double Mean(DecisionSum which) const { return sums[kSumTokens] > 0 ? sums[which] / sums[kSumTokens] : 0; }
+};
+
+// Called with every micro-batch and its decisions after its backward.
+using DecisionVisitor = std::function<void(const MicroBatch&, const PolicyLoss&)>;
+
+// Adds the minibatch's gradient to the optimizer's. Nothing depends on how the samples fall into
+// micro-batches beyond rounding: weights and sums are those of the whole minibatch.
+StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
+                             const StepLoss& loss, const DecisionVisitor& visit = {});
+
+// What a model, at loss.temperature, makes of a response's recorded support.
+struct SupportScores {
+  std::vector<float> logprobs;     // [tokens, columns], -inf in unused columns
+  std::vector<float> tail_square;  // [tokens]: the sum of squared probabilities outside the support
+};
+
+// Sample after sample, without gradient.
+std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+                                        const StepLoss& loss);
+
+}  // namespace augur

@@ -1,0 +1,65 @@
+#include "train/step/sft_step.h"
+
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "ops/linear_policy_loss.h"
+#include "train/step/batch.h"
+
+namespace augur {
+namespace {
+
+Rollout AsRollout(const SftExample& example) {
+  Rollout rollout;
+  rollout.prompt_tokens = example.prompt;
+  rollout.tokens = example.response;
+  rollout.support.columns = 1;
+  rollout.support.ids = example.response;
+  rollout.support.logprobs.assign(example.response.size(), 0);
+  return rollout;
+}
+
+// With advantage 0 the policy term vanishes, and the estimate k1 = log π - log ref of the distance to a
+// reference of log-prob 0, taken with the factor -1, is the cross-entropy.
+PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, const ForwardOptions& forward) {
+  const at::Tensor hidden = Forward(model, batch.packed, forward).hidden;
+  RecordedTokens recorded = batch.recorded;
+  recorded.reference_logprobs = at::zeros({hidden.size(0)}, recorded.advantages.options());
+  HeadOptions options;
+  options.loss.vocab_size = model.config.vocab_size;
+  options.loss.reference_kl = ReferenceKl::kK1;
+  options.loss.reference_weight = -1;
+  options.loss.validate = false;
+  return ComputeLinearPolicyLoss(PresetRule("none"), {hidden, model.head, {}}, recorded, options);
+}
+
+}  // namespace
+
+SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const SftExample> examples,
+                      int64_t micro_tokens, const ForwardOptions& forward) {
+  std::vector<Rollout> rollouts;
+  for (const SftExample& example : examples) rollouts.push_back(AsRollout(example));
+  std::vector<TrainSample> samples;
+  for (const Rollout& rollout : rollouts) samples.push_back({.rollout = &rollout});
+  const std::vector<float> weights = SampleWeights(Aggregation::kTokenMean, samples, 0);
+  const std::vector<size_t> cuts = SplitByTokens(samples, micro_tokens);
+  SftSums sums;
+  const float* weight = weights.data();
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    const auto part = std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    size_t tokens = 0;
+    for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
+    const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
+    weight += tokens;
+    const PolicyLoss out = CrossEntropy(model, batch, forward);
+    torch::autograd::backward({out.loss});
+    optimizer.Accumulate();
+    sums.loss -= out.logprobs.sum().item().toDouble();
+    sums.tokens += static_cast<int64_t>(tokens);
+    sums.packed_tokens += batch.packed.tokens.size(0);
+  }
+  sums.loss /= static_cast<double>(sums.tokens);
+  return sums;
+}
+
+}  // namespace augur

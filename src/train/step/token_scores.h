@@ -1,0 +1,25 @@
+// What masks think of response tokens, without learning from them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "mask/rule.h"
+#include "model/model.h"
+#include "train/step/policy_step.h"
+
+namespace augur {
+
+// One entry per response token, sample after sample.
+struct TokenScores {
+  std::vector<float> ratio, divergence, direction;
+  std::vector<uint8_t> flags;  // bits of DecisionFlag
+};
+
+// The decisions of each rule under the model as it is: one forward and, per rule, the head's pass without
+// gradients. Of the loss, temperature, micro_tokens and forward are read.
+std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSample> samples,
+                                     std::span<const MaskRule> rules, const StepLoss& loss);
+
+}  // namespace augur

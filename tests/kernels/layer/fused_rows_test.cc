@@ -1,0 +1,202 @@
+// What the CUDA kernels of norms, SwiGLU and rotation do beside their CPU versions: gathering, residuals,
+// FP8, pages.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "kernels/device.h"
+#include "kernels/layer/rms_norm.h"
+#include "kernels/layer/rotary.h"
+#include "kernels/layer/swiglu.h"
+
+namespace augur {
+namespace {
+
+std::vector<BFloat16> Random(size_t size, int seed, float scale = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<BFloat16> out;
+  for (size_t i = 0; i < size; ++i) out.push_back(BFloat16::From(scale * normal(random)));
+  return out;
+}
+
+// The value of an e4m3 byte.
+double FromE4m3(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(1 + fraction / 8.0, exponent - 7);
+  return bits & 128 ? -magnitude : magnitude;
+}
+
+// Every byte is the e4m3 value nearest to value / scale, and scale is the largest magnitude / 448.
+void ExpectQuantised(const std::vector<BFloat16>& values, int64_t width, const std::vector<uint8_t>& bytes,
+                     const std::vector<float>& scales) {
+  for (size_t row = 0; row < scales.size(); ++row) {
+    float largest = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      largest = std::max(largest, std::fabs(static_cast<float>(values[row * width + i])));
+    }
+    ASSERT_NEAR(scales[row], largest / 448, 1e-6 * largest) << "row " << row;
+    for (int64_t i = 0; i < width; ++i) {
+      const double wanted = static_cast<float>(values[row * width + i]) / scales[row];
+      const double step = std::max(std::ldexp(1.0, -9), std::ldexp(1.0, std::ilogb(wanted) - 3));
+      ASSERT_NEAR(FromE4m3(bytes[row * width + i]), wanted, 0.5001 * step)
+          << "row " << row << " column " << i;
+    }
+  }
+}
+
+class FusedNormCuda : public testing::TestWithParam<int64_t> {};
+
+TEST_P(FusedNormCuda, GathersAddsNormsAndQuantisesInOnePass) {
+  constexpr int64_t kRows = 13;
+  const int64_t width = GetParam();
+  const std::vector<int32_t> gather = {4, 0, 9, 9, 1, 2, 3, 5, 6, 7, 8, 0, 4};
+  const auto table = Random(10 * width, 1), delta = Random(kRows * width, 2), weight = Random(width, 3);
+  DeviceArray<BFloat16> x(Device::kCuda, table), d(Device::kCuda, delta), w(Device::kCuda, weight);
+  DeviceArray<int32_t> g(Device::kCuda, gather);
+  DeviceArray<BFloat16> sum(Device::kCuda, Random(kRows * width, 4)),
+      y(Device::kCuda, Random(kRows * width, 5));
+  DeviceArray<uint8_t> quantised(Device::kCuda, std::vector<uint8_t>(kRows * width, 0x7f));
+  DeviceArray<float> scale(Device::kCuda, std::vector<float>(kRows, -1));
+  RmsNormRows<BFloat16> rows{.rows = kRows, .width = width, .x = x.data(), .gather = g.data()};
+  rows.delta = d.data();
+  rows.weight = w.data();
+  rows.eps = 1e-6f;
+  rows.sum = sum.data();
+  rows.y = y.data();
+  rows.quantised = quantised.data();
+  rows.scale = scale.data();
+  RmsNormForwardCuda(rows, nullptr);
+
+  std::vector<BFloat16> expected_sum, expected_y(kRows * width);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t i = 0; i < width; ++i) {
+      expected_sum.push_back(BFloat16::From(static_cast<float>(table[gather[r] * width + i]) +
+                                            static_cast<float>(delta[r * width + i])));
+    }
+  }
+  std::vector<float> inverse(kRows);
+  RmsNormForwardCpu(kRows, width, expected_sum.data(), weight.data(), 1e-6f, expected_y.data(),
+                    inverse.data());
+  const auto got_sum = sum.ToHost(), got_y = y.ToHost();
+  for (int64_t i = 0; i < kRows * width; ++i) {
+    ASSERT_EQ(got_sum[i].bits, expected_sum[i].bits) << i;
+    const float wanted = expected_y[i];
+    ASSERT_NEAR(static_cast<float>(got_y[i]), wanted, 0.016 * std::fabs(wanted)) << i;
+  }
+  ExpectQuantised(got_y, width, quantised.ToHost(), scale.ToHost());
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, FusedNormCuda, testing::Values(576, 2560, 16384, 77));
+
+TEST(FusedSwigluCuda, QuantisesItsOutput) {
+  for (const int64_t width : {1536, 9728, 33}) {
+    constexpr int64_t kRows = 5;
+    const auto gate_up = Random(kRows * 2 * width, 6, 3);
+    DeviceArray<BFloat16> in(Device::kCuda, gate_up), out(Device::kCuda, Random(kRows * width, 7));
+    DeviceArray<uint8_t> quantised(Device::kCuda, std::vector<uint8_t>(kRows * width, 0x7f));
+    DeviceArray<float> scale(Device::kCuda, std::vector<float>(kRows, -1));
+    SwigluForwardCuda(kRows, width, in.data(), out.data(), quantised.data(), scale.data(), nullptr);
+    std::vector<BFloat16> expected(kRows * width);
+    SwigluForwardCpu(kRows, width, gate_up.data(), expected.data());
+    const auto got = out.ToHost();
+    for (int64_t i = 0; i < kRows * width; ++i) {
+      const float wanted = expected[i];
+      ASSERT_NEAR(static_cast<float>(got[i]), wanted, 0.016 * std::fabs(wanted)) << i;
+    }
+    ExpectQuantised(got, width, quantised.ToHost(), scale.ToHost());
+  }
+}
+
+template <typename T>
+void ExpectRotatedIntoPages(int head_dim, bool norms) {
+  constexpr int kHeads = 6, kKvHeads = 2, kPage = 16, kTableStride = 4;
+  const std::vector<int32_t> positions = {0, 17, 40, 3, 63}, sequence = {0, 1, 1, 2, 0};
+  const std::vector<int32_t> page_table = {5, 1, 2, 3, 4, 0, 6, 7, -1, -1, -1, -1};
+  const int64_t tokens = 5, row = (kHeads + 2 * kKvHeads) * head_dim, pages = 8;
+  const auto convert = [](const std::vector<BFloat16>& from) {
+    std::vector<T> to;
+    for (const BFloat16 x : from) to.push_back(FromFloat<T>(static_cast<float>(x)));
+    return to;
+  };
+  const std::vector<T> qkv = convert(Random(tokens * row, 8)), q_norm = convert(Random(head_dim, 9)),
+                       k_norm = convert(Random(head_dim, 10));
+  std::vector<float> cos, sin;
+  for (int p = 0; p < 64; ++p) {
+    for (int i = 0; i < head_dim / 2; ++i) {
+      cos.push_back(std::cos(p * std::pow(0.9f, i)));
+      sin.push_back(std::sin(p * std::pow(0.9f, i)));
+    }
+  }
+  RotaryInput<T> in{tokens,
+                    kHeads,
+                    kKvHeads,
+                    head_dim,
+                    qkv.data(),
+                    norms ? q_norm.data() : nullptr,
+                    norms ? k_norm.data() : nullptr,
+                    1e-6f,
+                    positions.data(),
+                    cos.data(),
+                    sin.data()};
+  std::vector<T> expected(tokens * (kHeads + kKvHeads) * head_dim);
+  RotaryForwardCpu(in, expected.data());
+
+  DeviceArray<T> qkv_there(Device::kCuda, qkv), q_there(Device::kCuda, q_norm),
+      k_there(Device::kCuda, k_norm);
+  DeviceArray<int32_t> positions_there(Device::kCuda, positions), sequence_there(Device::kCuda, sequence),
+      table_there(Device::kCuda, page_table);
+  DeviceArray<float> cos_there(Device::kCuda, cos), sin_there(Device::kCuda, sin);
+  const std::vector<T> unwritten(pages * kKvHeads * kPage * head_dim, FromFloat<T>(99));
+  DeviceArray<T> rotated(Device::kCuda, expected), keys(Device::kCuda, unwritten),
+      values(Device::kCuda, unwritten);
+  in.qkv = qkv_there.data();
+  in.q_norm = norms ? q_there.data() : nullptr;
+  in.k_norm = norms ? k_there.data() : nullptr;
+  in.positions = positions_there.data();
+  in.cos = cos_there.data();
+  in.sin = sin_there.data();
+  const PagedKv<T> to{keys.data(),        values.data(), kPage,
+                      table_there.data(), kTableStride,  sequence_there.data()};
+  RotaryForwardCuda(in, rotated.data(), &to, nullptr);
+  const std::vector<T> got = rotated.ToHost(), got_keys = keys.ToHost(), got_values = values.ToHost();
+  size_t written = 0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t page = page_table[sequence[t] * kTableStride + positions[t] / kPage];
+    for (int h = 0; h < kHeads + 2 * kKvHeads; ++h) {
+      for (int d = 0; d < head_dim; ++d) {
+        const int kv = h < kHeads + kKvHeads ? h - kHeads : h - kHeads - kKvHeads;
+        const int64_t at = ((page * kKvHeads + kv) * kPage + positions[t] % kPage) * head_dim + d;
+        if (h < kHeads + kKvHeads) {
+          const int64_t i = (t * (kHeads + kKvHeads) + h) * head_dim + d;
+          const float wanted = expected[i];
+          ASSERT_NEAR(static_cast<float>(got[i]), wanted, 0.01 * std::fabs(wanted) + 1e-2) << t << " " << h;
+          if (h >= kHeads && page >= 0) {
+            ASSERT_EQ(static_cast<float>(got_keys[at]), static_cast<float>(got[i]));
+          }
+        } else if (page >= 0) {
+          ASSERT_EQ(static_cast<float>(got_values[at]), static_cast<float>(qkv[t * row + h * head_dim + d]));
+          ++written;
+        }
+      }
+    }
+  }
+  size_t untouched = 0;
+  for (const T& x : got_values) untouched += static_cast<float>(x) == 99;
+  EXPECT_EQ(untouched, unwritten.size() - written);
+}
+
+TEST(RotaryCuda, WritesKeysAndValuesIntoPages) {
+  for (const bool norms : {false, true}) {
+    for (const int head_dim : {64, 128, 80, 256}) {
+      SCOPED_TRACE(head_dim);
+      ExpectRotatedIntoPages<BFloat16>(head_dim, norms);
+      ExpectRotatedIntoPages<float>(head_dim, norms);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace augur
