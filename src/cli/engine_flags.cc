@@ -70,6 +70,11 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
       ->add_option("--precision,--dtype", flags->precision,
                    "fp32, bf16, fp8, or auto: bf16 where the weights are stored in it, else fp32")
       ->capture_default_str();
+  command
+      ->add_option("--kv-precision", flags->kv_precision,
+                   "What keys and values are kept as: bf16 (or fp32, as --precision says) or fp8")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "fp8"}));
   command->add_option("--threads", flags->threads, "CPU threads; 0 takes all cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
@@ -89,9 +94,11 @@ LoadedEngine LoadEngine(const EngineFlags& flags) {
   const RolloutPrecision precision = ParseRolloutPrecision(loaded.precision, "--precision");
   loaded.model =
       LoadModel(flags.model, precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16, device);
-  loaded.engine = std::make_unique<Engine>(loaded.model, EngineOptions{.precision = precision,
-                                                                       .memory_share = flags.memory_share,
-                                                                       .max_batch = flags.max_batch});
+  loaded.engine = std::make_unique<Engine>(
+      loaded.model, EngineOptions{.precision = precision,
+                                  .kv_precision = ParseKvPrecision(flags.kv_precision, "--kv-precision"),
+                                  .memory_share = flags.memory_share,
+                                  .max_batch = flags.max_batch});
   return loaded;
 }
 

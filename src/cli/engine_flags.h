@@ -18,6 +18,7 @@ struct EngineFlags {
   std::string model;
   std::string device = "auto";
   std::string precision = "auto";
+  std::string kv_precision = "bf16";
   int64_t threads = 0;
   double memory_share = 0.5;
   int64_t max_batch = 0;

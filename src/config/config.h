@@ -61,6 +61,7 @@ struct RolloutSection {
   int64_t support = 20;
   int64_t staleness = 0;
   std::vector<std::string> stop;
+  KvPrecision kv_precision = KvPrecision::kBf16;
   double memory_share = 0.5;
   int64_t max_batch = 0;
   void Fields(FieldList& list);

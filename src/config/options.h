@@ -25,6 +25,14 @@ enum class Precision {
 template <>
 inline constexpr std::array<std::string_view, 4> kNamesOf<Precision>{"fp32", "bf16", "fp8_rollout", "fp8"};
 
+// What the rollouts' keys and values are kept as.
+enum class KvPrecision {
+  kBf16,  // as the rollout computes: bf16, or fp32 under that precision
+  kFp8,   // e4m3 with a scale for each token and head, a power of two
+};
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<KvPrecision>{"bf16", "fp8"};
+
 // Which prompts go through the model's chat format.
 enum class ChatUse {
   kConversations,  // those that are lists of messages; plain text is taken as it stands

@@ -89,6 +89,10 @@ void RolloutSection::Fields(FieldList& list) {
            "How many weight versions old a rollout may be; from 1 on, generation and training overlap.")
       .AtLeast(0);
   list.Add("stop", stop, "Texts that end a response.");
+  list.Add("kv_precision", kv_precision,
+           "What keys and values are kept as: bf16, or fp8 (a scale per token and head), in which twice as "
+           "many fit "
+           "on a GPU; what that adds to the mismatch is what the mask is for.");
   list.Add("memory_share", memory_share, "Share of the free memory that keys and values may take.")
       .Above(0)
       .AtMost(1);

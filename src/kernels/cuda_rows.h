@@ -41,6 +41,30 @@ __device__ __forceinline__ void LoadVector(const E* from, float out[kVector]) {
   }
 }
 
+// kVector consecutive floats, aligned like the elements that go with them.
+template <int kVector>
+__device__ __forceinline__ void LoadFloats(const float* from, float out[kVector]) {
+  if constexpr (kVector % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kVector; i += 4) {
+      const float4 x = *reinterpret_cast<const float4*>(from + i);
+      out[i] = x.x, out[i + 1] = x.y, out[i + 2] = x.z, out[i + 3] = x.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) out[i] = from[i];
+  }
+}
+
+// values *= row_scale * column_scales[0 .. kVector).
+template <int kVector>
+__device__ __forceinline__ void Rescale(float values[kVector], float row_scale, const float* column_scales) {
+  float by[kVector];
+  LoadFloats<kVector>(column_scales, by);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) values[i] *= row_scale * by[i];
+}
+
 template <int kVector, typename E>
 __device__ __forceinline__ void StoreVector(const float values[kVector], E* to) {
   if constexpr (kVector == 1) {

@@ -154,7 +154,7 @@ template void DecisionSumsCuda(const MaskRule&, const SurrogateInput<float>&, co
 template void DecisionSumsCuda(const MaskRule&, const SurrogateInput<double>&, const double*, double*, void*);
 
 template <typename T>
-void SwigluForwardCuda(int64_t, int64_t, const T*, T*, uint8_t*, float*, void*) {
+void SwigluForwardCuda(int64_t, int64_t, const T*, const ProductScale&, T*, uint8_t*, float*, void*) {
   ThrowNoCuda("SwiGLU");
 }
 
@@ -164,8 +164,9 @@ void SwigluBackwardCuda(int64_t, int64_t, const T*, const T*, T*, void*) {
 }
 
 #undef AUGUR_STUB
-#define AUGUR_STUB(T)                                                                          \
-  template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, T*, uint8_t*, float*, void*); \
+#define AUGUR_STUB(T)                                                                                       \
+  template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, const ProductScale&, T*, uint8_t*, float*, \
+                                     void*);                                                                \
   template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const T*, T*, void*);
 AUGUR_STUB(float)
 AUGUR_STUB(BFloat16)

@@ -2,15 +2,18 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/argsort.h>
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/one_hot.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
-#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/fp8_product.h"
 #include "ops/swiglu.h"
 
 namespace augur {
@@ -33,12 +36,60 @@ Route ChooseExperts(const MoeConfig& config, const at::Tensor& logits, const at:
   return {experts, weights.to(logits.scalar_type())};
 }
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Row r is x[order[r] / times], where `order` is a permutation and `place` its inverse. The backward adds the
+// rows of a token in a fixed order, where index_select's would use atomic additions.
+struct SpreadRows : torch::autograd::Function<SpreadRows> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& order,
+                            const at::Tensor& place, int64_t times) {
+    context->save_for_backward({place});
+    context->saved_data["times"] = times;
+    return x.index_select(0, order.div(times, "floor"));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const at::Tensor place = context->get_saved_variables()[0];
+    const int64_t times = context->saved_data["times"].toInt(), width = grads[0].size(1);
+    return {grads[0].index_select(0, place).view({-1, times, width}).sum(1), {}, {}, {}};
+  }
+};
+
+// Row place[i] goes to i: the rows of the experts, back beside their tokens.
+struct Reorder : torch::autograd::Function<Reorder> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& order,
+                            const at::Tensor& place) {
+    context->save_for_backward({order});
+    return x.index_select(0, place);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {grads[0].index_select(0, context->get_saved_variables()[0]), {}, {}};
+  }
+};
+
+// Grouped products in FP8 on a GPU, rounded as Linear does it.
+struct Fp8GroupedLinear : torch::autograd::Function<Fp8GroupedLinear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& weights,
+                            const at::Tensor& ends) {
+    context->save_for_backward({rows, weights, ends});
+    return Fp8GroupedProduct(RoundRowsToFp8(rows), RoundRowsToFp8(weights), ends);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor grad = grads[0].contiguous(), &weights = saved[1], &ends = saved[2];
+    return {Fp8GroupedProduct(RoundRowsToFp8(grad), RoundRowsToFp8(weights.transpose(1, 2)), ends),
+            at::_grouped_mm(grad.t(), saved[0], ends),
+            {}};
+  }
+};
+
 // rows [N, in], those of expert e ending before ends[e]; weights [experts, out, in] → [N, out].
 at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& ends,
                          const LinearOptions& products) {
   const bool aligned = weights.size(1) % 8 == 0 && weights.size(2) % 8 == 0;
-  if (!products.fp8 && rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && aligned) {
-    return at::_grouped_mm(rows, weights.transpose(1, 2), ends);
+  if (rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && aligned) {
+    if (!products.fp8) return at::_grouped_mm(rows, weights.transpose(1, 2), ends);
+    if (HasFp8GroupedProduct(weights)) return Fp8GroupedLinear::apply(rows, weights, ends);
   }
   const std::vector<at::Tensor> experts = weights.unbind(0);  // one gradient for all, unlike select
   const at::Tensor host = ends.cpu();
@@ -54,20 +105,31 @@ at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, cons
 
 }  // namespace
 
-MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
-                     const at::Tensor& replay, const LinearOptions& products) {
-  const at::Tensor logits = at::linear(x, layer.router);
+MoeOutput RouteThrough(const MoeConfig& config, const at::Tensor& router, const at::Tensor& x,
+                       const at::Tensor& replay, const Experts& experts) {
+  const at::Tensor logits = at::linear(x, router);
   const Route route = ChooseExperts(config, logits, replay);
-  // Rows of the same expert side by side: row r of `rows` is token order[r] / experts_per_token.
+  // Rows of the same expert side by side: row r of `rows` is token order[r] / experts_per_token. Nothing here
+  // waits for the device, and every sum has its order.
+  const int64_t times = config.experts_per_token;
   const at::Tensor flat = route.experts.flatten();
   const at::Tensor order = at::argsort(flat, /*stable=*/true, -1, false);
-  const at::Tensor token = order.div(config.experts_per_token, "floor");
-  const at::Tensor ends = at::bincount(flat, {}, config.experts).cumsum(0).to(at::kInt);
-  const at::Tensor rows = x.index_select(0, token);
-  const at::Tensor gate_up = GroupedLinear(rows, layer.experts_gate_up, ends, products);
-  const at::Tensor down = GroupedLinear(Swiglu(gate_up), layer.experts_down, ends, products);
-  const at::Tensor weighted = down * route.weights.flatten().index_select(0, order).unsqueeze(1);
-  return {at::zeros_like(x).index_add(0, token, weighted), logits, route.experts};
+  const at::Tensor place =
+      at::empty_like(order).scatter_(0, order, at::arange(order.size(0), order.options()));
+  const at::Tensor ends =
+      at::searchsorted(flat.index_select(0, order), at::arange(config.experts, flat.options()),
+                       /*out_int32=*/true, /*right=*/true);
+  const at::Tensor rows = SpreadRows::apply(x, order, place, times);
+  const at::Tensor apart = Reorder::apply(experts(rows, ends), order, place).view({x.size(0), times, -1});
+  return {(apart * route.weights.unsqueeze(2)).sum(1), logits, route.experts};
+}
+
+MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
+                     const at::Tensor& replay, const LinearOptions& products) {
+  return RouteThrough(config, layer.router, x, replay, [&](const at::Tensor& rows, const at::Tensor& ends) {
+    const at::Tensor gate_up = GroupedLinear(rows, layer.experts_gate_up, ends, products);
+    return GroupedLinear(Swiglu(gate_up), layer.experts_down, ends, products);
+  });
 }
 
 at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits) {

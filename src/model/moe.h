@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "model/model.h"
@@ -16,9 +17,18 @@ struct MoeOutput {
   at::Tensor experts;        // [tokens, experts_per_token] int64: those that computed each token
 };
 
-// x [tokens, hidden]. Routes as transformers' Qwen3MoeSparseMoeBlock does: softmax in float32, the top
-// experts_per_token, their probabilities normalised to sum 1 with norm_topk_prob. Only chosen experts
-// compute. With `replay` [tokens, experts_per_token] those experts are used, weighted by today's router.
+// What the experts make of their rows [N, hidden], those of expert e ending before ends[e] (int32 [experts]).
+using Experts = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& ends)>;
+
+// x [tokens, hidden], router [experts, hidden]. Routes as transformers' Qwen3MoeSparseMoeBlock does: softmax
+// in float32, the top experts_per_token, their probabilities normalised to sum 1 with norm_topk_prob. Only
+// chosen experts compute. With `replay` [tokens, experts_per_token] those experts are used, weighted by
+// today's router. On a GPU nothing waits for the device.
+MoeOutput RouteThrough(const MoeConfig& config, const at::Tensor& router, const at::Tensor& x,
+                       const at::Tensor& replay, const Experts& experts);
+
+// The same with a layer's router and experts. bfloat16 on a GPU uses grouped products; elsewhere one product
+// an expert.
 MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
                      const at::Tensor& replay, const LinearOptions& products);
 

@@ -54,6 +54,7 @@ struct Shape {
   int64_t sequences, length, tokens;
   int64_t qk_row, v_row;  // elements from one token to the next
   bool backward;
+  bool deterministic;
 
   auto operator<=>(const Shape&) const = default;
 };
@@ -74,7 +75,8 @@ Shape MakeCudnnShape(const AttentionHeads& heads, const SequenceLayout& layout, 
           .tokens = RoundUpTo(std::max<int64_t>(heads.q.size(0), 1024)),
           .qk_row = heads.q.stride(0),
           .v_row = heads.v.stride(0),
-          .backward = backward};
+          .backward = backward,
+          .deterministic = backward && at::globalContext().deterministicAlgorithms()};
 }
 
 void Check(fe::error_t status, std::string_view what) {
@@ -140,6 +142,7 @@ class Builder {
                        .set_padding_mask(true)
                        .set_seq_len_q(lengths)
                        .set_seq_len_kv(lengths)
+                       .set_deterministic_algorithm(shape_.deterministic)
                        .set_max_total_seq_len_q(shape_.tokens)
                        .set_max_total_seq_len_kv(shape_.tokens);
     auto [grad_q, grad_k, grad_v] = graph_->sdpa_backward(q, k, v, out, grad_out, softmax, options);

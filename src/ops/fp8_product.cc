@@ -1,51 +1,111 @@
 #include "ops/fp8_product.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_scaled_grouped_mm.h>
 #include <ATen/ops/_scaled_mm.h>
-#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 
+#include "kernels/layer/fp8_scale.h"
+#include "kernels/layer/quantise_rows.h"
+#include "kernels/layer/rms_norm.h"
+#include "kernels/layer/swiglu.h"
 #include "ops/device.h"
+#include "ops/rms_norm.h"
+#include "ops/swiglu.h"
+#include "ops/typed_data.h"
 
 namespace augur {
 namespace {
 
-constexpr int64_t kUnit = 16;  // FP8 units take whole vectors of so many values
+constexpr int64_t kFp8Unit = 16;  // FP8 units take whole vectors of so many values
 
-double Largest(at::ScalarType format) { return format == at::kFloat8_e4m3fn ? 448.0 : 57344.0; }
+bool HasKernels(const at::Tensor& x) {
+  return x.is_cuda() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
 
-// With zeros behind each row up to a multiple of kUnit, which add nothing to a product.
-at::Tensor PaddedRows(const at::Tensor& values) {
-  const int64_t missing = (kUnit - values.size(1) % kUnit) % kUnit;
-  if (missing == 0) return values.contiguous();
-  // Padded as bytes: 0 is the same in every format.
-  return at::constant_pad_nd(values.view(at::kByte), {0, missing}, 0).view(values.scalar_type());
+Fp8Rows EmptyRows(const at::Tensor& like, at::IntArrayRef sizes) {
+  return {at::empty(sizes, like.options().dtype(at::kFloat8_e4m3fn)),
+          at::empty(sizes.slice(0, sizes.size() - 1), like.options().dtype(at::kFloat))};
 }
 
 }  // namespace
 
-Fp8Matrix RoundToFp8(const at::Tensor& matrix, at::ScalarType format) {
-  const at::Tensor largest = matrix.abs().max().to(at::kFloat);
-  const at::Tensor scale = at::where(largest.eq(0), at::ones_like(largest), largest / Largest(format));
-  return {(matrix.to(at::kFloat) / scale).to(format), scale};
-}
-
-Fp8Matrix Transposed(const Fp8Matrix& matrix) {
-  // As bytes, which every device copies.
-  return {matrix.values.view(at::kByte).t().contiguous().view(matrix.values.scalar_type()), matrix.scale};
-}
-
-at::Tensor Fp8Product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType type) {
-  if (HasFp8Units(a.values) && b.values.size(0) % kUnit == 0 && type != at::kDouble) {
-    const bool direct = type == at::kBFloat16 || type == at::kFloat;
-    return at::_scaled_mm(PaddedRows(a.values), PaddedRows(b.values).t(), a.scale, b.scale,
-                          /*bias=*/{}, /*scale_result=*/{}, direct ? type : at::kFloat)
-        .to(type);
+Fp8Rows RoundRowsToFp8(const at::Tensor& matrix) {
+  const at::NoGradGuard no_grad;
+  if (HasKernels(matrix)) {
+    const at::Tensor x = matrix.contiguous();
+    const Fp8Rows out = EmptyRows(x, x.sizes());
+    WithElementType(x, [&]<typename T>(T) {
+      QuantiseRowsCuda(out.scale.numel(), x.size(-1), ConstData<T>(x), Data<uint8_t>(out.values),
+                       Data<float>(out.scale), CurrentStream(x));
+    });
+    return out;
   }
-  const at::Tensor product = at::mm(a.values.to(at::kFloat), b.values.to(at::kFloat).t());
-  return (product * (a.scale * b.scale)).to(type);
+  const at::Tensor x = matrix.detach().to(at::kFloat);
+  const at::Tensor largest = x.abs().amax({-1});
+  const at::Tensor scale = at::where(largest.eq(0), at::ones_like(largest), largest / kLargestE4m3);
+  return {(x / scale.unsqueeze(-1)).to(at::kFloat8_e4m3fn), scale};
+}
+
+Fp8Rows RmsNormToFp8(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::NoGradGuard no_grad;
+  if (!HasKernels(x)) return RoundRowsToFp8(RmsNorm(x, weight, eps));
+  const at::Tensor from = x.contiguous();
+  const Fp8Rows out = EmptyRows(from, from.sizes());
+  WithElementType(from, [&]<typename T>(T) {
+    RmsNormRows<T> rows{.rows = from.size(0), .width = from.size(1), .x = ConstData<T>(from)};
+    rows.weight = ConstData<T>(weight);
+    rows.eps = static_cast<float>(eps);
+    rows.quantised = Data<uint8_t>(out.values);
+    rows.scale = Data<float>(out.scale);
+    RmsNormForwardCuda(rows, CurrentStream(from));
+  });
+  return out;
+}
+
+Fp8Rows SwigluToFp8(const at::Tensor& gate_up) {
+  const at::NoGradGuard no_grad;
+  if (!HasKernels(gate_up)) return RoundRowsToFp8(Swiglu(gate_up));
+  const at::Tensor from = gate_up.contiguous();
+  const int64_t rows = from.size(0), width = from.size(1) / 2;
+  const Fp8Rows out = EmptyRows(from, {rows, width});
+  WithElementType(from, [&]<typename T>(T) {
+    SwigluForwardCuda<T>(rows, width, ConstData<T>(from), {}, nullptr, Data<uint8_t>(out.values),
+                         Data<float>(out.scale), CurrentStream(from));
+  });
+  return out;
+}
+
+at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, at::ScalarType type) {
+  const at::Tensor a_scale = a.scale.unsqueeze(1), b_scale = b.scale.unsqueeze(0);
+  const bool units =
+      HasFp8Units(a.values) && b.values.size(0) % kFp8Unit == 0 && b.values.size(1) % kFp8Unit == 0;
+  // Fast sums keep 14 bits, ten more than the factors have.
+  if (units && type == at::kBFloat16) {
+    return at::_scaled_mm(a.values, b.values.t(), a_scale, b_scale, /*bias=*/{}, /*scale_result=*/{}, type,
+                          /*use_fast_accum=*/true);
+  }
+  if (units && type == at::kFloat) {
+    const at::Tensor one = at::ones({}, a.scale.options());
+    return at::_scaled_mm(a.values, b.values.t(), one, one, /*bias=*/{}, /*scale_result=*/{}, type,
+                          /*use_fast_accum=*/true) *
+           a_scale * b_scale;
+  }
+  return (at::mm(a.values.to(at::kFloat), b.values.to(at::kFloat).t()) * a_scale * b_scale).to(type);
+}
+
+bool HasFp8GroupedProduct(const at::Tensor& weights) {
+  return HasFp8Units(weights) && weights.size(1) % kFp8Unit == 0 && weights.size(2) % kFp8Unit == 0;
+}
+
+at::Tensor Fp8GroupedProduct(const Fp8Rows& rows, const Fp8Rows& weights, const at::Tensor& ends) {
+  return at::_scaled_grouped_mm(rows.values, weights.values.transpose(1, 2), rows.scale, weights.scale, ends,
+                                /*bias=*/{}, /*scale_result=*/{}, at::kBFloat16, /*use_fast_accum=*/true);
 }
 
 }  // namespace augur

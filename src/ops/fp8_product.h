@@ -1,24 +1,34 @@
-// Products of matrices rounded to FP8.
+// Products of matrices rounded to FP8, one scheme for rollouts and training: e4m3 with a scale for each row,
+// which is a token of activations or gradients, an output channel of weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace augur {
 
-// A matrix in FP8: values times scale.
-struct Fp8Matrix {
-  at::Tensor values;  // float8_e4m3fn or float8_e5m2
-  at::Tensor scale;   // float32 scalar
+// A matrix in FP8: row r is values[r] * scale[r].
+struct Fp8Rows {
+  at::Tensor values;  // [..., rows, width] float8_e4m3fn
+  at::Tensor scale;   // [..., rows] float32: the largest magnitude of the row / 448; 1 for a row of zeros
 };
 
-// Rounded to nearest, scaled so that the largest magnitude becomes the format's largest. A matrix of zeros
-// stays so; one with a NaN or an infinity becomes NaN.
-Fp8Matrix RoundToFp8(const at::Tensor& matrix, at::ScalarType format);
+// Rounded to nearest. matrix [..., rows, width], float32 or bfloat16 on CUDA. A row with a NaN or an infinity
+// becomes NaN.
+Fp8Rows RoundRowsToFp8(const at::Tensor& matrix);
 
-// a [m, k] times b [n, k] transposed, of type `type`. Sums are made in float32.
-at::Tensor Fp8Product(const Fp8Matrix& a, const Fp8Matrix& b, at::ScalarType type);
+// The same of RmsNorm(x, weight, eps) and of Swiglu(gate_up), in the kernels that make them.
+Fp8Rows RmsNormToFp8(const at::Tensor& x, const at::Tensor& weight, double eps);
+Fp8Rows SwigluToFp8(const at::Tensor& gate_up);
 
-// The transpose, its rows side by side.
-Fp8Matrix Transposed(const Fp8Matrix& matrix);
+// a [m, k] times b [n, k] transposed, of type `type`. On FP8 units where the GPU has them and k and n are
+// multiples of 16; elsewhere the rounded values are multiplied in float32.
+at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, at::ScalarType type);
+
+// Whether Fp8GroupedProduct takes weights of this size on this device.
+bool HasFp8GroupedProduct(const at::Tensor& weights);
+
+// rows [N, k], those of group g ending before ends[g] (int32 [groups]); weights [groups, n, k] → bfloat16 [N,
+// n].
+at::Tensor Fp8GroupedProduct(const Fp8Rows& rows, const Fp8Rows& weights, const at::Tensor& ends);
 
 }  // namespace augur

@@ -35,10 +35,24 @@ at::Tensor MakeInput(Before before, const at::Tensor& source, const at::Tensor& 
   return source;
 }
 
-at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool fp8) {
-  if (!fp8) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
-  const at::Tensor product =
-      Fp8Product(RoundToFp8(x, at::kFloat8_e4m3fn), RoundToFp8(weight, at::kFloat8_e4m3fn), x.scalar_type());
+Fp8Rows MakeFp8Input(Before before, const at::Tensor& source, const at::Tensor& norm, double eps) {
+  switch (before) {
+    case kNorm:
+      return RmsNormToFp8(source, norm, eps);
+    case kSwiglu:
+      return SwigluToFp8(source);
+    case kNothing:
+      break;
+  }
+  return RoundRowsToFp8(source);
+}
+
+at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+}
+
+at::Tensor MultiplyFp8(const Fp8Rows& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor product = Fp8Product(x, RoundRowsToFp8(weight), weight.scalar_type());
   return bias.defined() ? product + bias : product;
 }
 
@@ -49,10 +63,8 @@ struct Products {
 // Gradients of the input and the weight from that of the result.
 Products MultiplyBack(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, bool fp8) {
   if (!fp8) return {at::mm(grad, weight), at::mm(grad.t(), x)};
-  const Fp8Matrix rounded = RoundToFp8(grad, at::kFloat8_e5m2);
-  return {
-      Fp8Product(rounded, Transposed(RoundToFp8(weight, at::kFloat8_e4m3fn)), x.scalar_type()),
-      Fp8Product(Transposed(rounded), Transposed(RoundToFp8(x, at::kFloat8_e4m3fn)), weight.scalar_type())};
+  // The sums of dX run over output channels, so the weight takes a scale per input channel here.
+  return {Fp8Product(RoundRowsToFp8(grad), RoundRowsToFp8(weight.t()), x.scalar_type()), at::mm(grad.t(), x)};
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
@@ -64,8 +76,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["eps"] = eps;
     context->saved_data["fp8"] = fp8;
     context->saved_data["bias"] = bias && bias->defined();
-    const at::Tensor x = MakeInput(static_cast<Before>(before), source, norm.value_or(at::Tensor()), eps);
-    return Multiply(x, weight, bias.value_or(at::Tensor()), fp8);
+    const auto kind = static_cast<Before>(before);
+    const at::Tensor scale = norm.value_or(at::Tensor()), shift = bias.value_or(at::Tensor());
+    if (fp8) return MultiplyFp8(MakeFp8Input(kind, source, scale, eps), weight, shift);
+    return Multiply(MakeInput(kind, source, scale, eps), weight, shift);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -105,7 +119,7 @@ at::Tensor Apply(Before before, const at::Tensor& source, const at::Tensor& norm
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const LinearOptions& options) {
-  if (!options.fp8) return Multiply(x, weight, bias, false);
+  if (!options.fp8) return Multiply(x, weight, bias);
   return Apply(kNothing, x, {}, 0, weight, bias, true);
 }
 

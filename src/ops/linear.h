@@ -9,10 +9,9 @@ namespace augur {
 struct LinearOptions {
   // Keep what the input is made from, and make it again for the backward. Costs a pass over it, no product.
   bool recompute = false;
-  // Round both factors to FP8, scaled per tensor so that the largest magnitude is the format's largest: e4m3
-  // for inputs and weights, e5m2 for the gradient coming back, in all three products of forward and backward.
-  // They run on FP8 units where the GPU has them and the sizes are multiples of 16; elsewhere the rounded
-  // values are multiplied in float32.
+  // Round both factors to e4m3 as rollouts do (fp8_product.h): inputs with a scale per token, weights with
+  // one per output channel. In the backward the input's gradient is such a product too, of gradients with a
+  // scale per token; the weight's, whose sums run over tokens, is computed in the type of its factors.
   bool fp8 = false;
 };
 

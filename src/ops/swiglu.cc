@@ -25,7 +25,7 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
       if (gate_up.is_cpu()) {
         SwigluForwardCpu(rows, width, ConstData<T>(gate_up), Data<T>(out));
       } else {
-        SwigluForwardCuda(rows, width, ConstData<T>(gate_up), Data<T>(out), nullptr, nullptr,
+        SwigluForwardCuda(rows, width, ConstData<T>(gate_up), {}, Data<T>(out), nullptr, nullptr,
                           CurrentStream(gate_up));
       }
     });

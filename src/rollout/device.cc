@@ -43,6 +43,7 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
     default:
       options.precision = RolloutPrecision::kFp8;
   }
+  options.kv_precision = config.rollout.kv_precision;
   options.memory_share = config.rollout.memory_share;
   options.max_batch = config.rollout.max_batch;
   options.own_weights = Overlaps(config, device);

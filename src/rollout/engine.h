@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/options.h"
 #include "model/model.h"
 #include "rollout/rollout.h"
 
@@ -28,8 +29,12 @@ enum class RolloutPrecision {
 // "fp32", "bf16" or "fp8"; throws Error at `where` otherwise.
 RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view where);
 
+// "bf16" or "fp8"; throws Error at `where` otherwise.
+KvPrecision ParseKvPrecision(std::string_view name, std::string_view where);
+
 struct EngineOptions {
   RolloutPrecision precision = RolloutPrecision::kBf16;
+  KvPrecision kv_precision = KvPrecision::kBf16;
   // Share of the memory that is free when the engine is made which keys and values may take.
   double memory_share = 0.5;
   // Most sequences decoded at once; 0 takes what fits, 256 at most.

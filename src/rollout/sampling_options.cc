@@ -34,6 +34,12 @@ RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view w
   throw UnknownName(where, "rollout precision", name, kNames);
 }
 
+KvPrecision ParseKvPrecision(std::string_view name, std::string_view where) {
+  if (name == "bf16") return KvPrecision::kBf16;
+  if (name == "fp8") return KvPrecision::kFp8;
+  throw UnknownName(where, "precision of keys and values", name, kNamesOf<KvPrecision>);
+}
+
 void CheckTrainingSampling(const SamplingOptions& options, std::string_view where) {
   std::string culprit;
   if (options.temperature == 0) culprit = "greedy decoding (temperature 0)";

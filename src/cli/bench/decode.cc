@@ -135,7 +135,7 @@ class Step {
   }
 
   void Gate() {
-    SwigluForwardCuda(batch_, config_.intermediate_size, ConstData<BFloat16>(gate_up_),
+    SwigluForwardCuda(batch_, config_.intermediate_size, ConstData<BFloat16>(gate_up_), {},
                       Data<BFloat16>(inner_), nullptr, nullptr, CurrentStream(hidden_));
   }
 

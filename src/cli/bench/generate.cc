@@ -18,7 +18,7 @@ namespace augur {
 namespace {
 
 struct GenerateBenchFlags {
-  std::string shape = "smollm2-135m", device = "cpu", precision = "bf16";
+  std::string shape = "smollm2-135m", device = "cpu", precision = "bf16", kv_precision = "bf16";
   int64_t prompts = 32, samples = 1, prompt = 64, fresh = 64, support = 20;
   int rounds = 2;
 };
@@ -69,7 +69,8 @@ void RunGenerateBench(const GenerateBenchFlags& options) {
   const RolloutPrecision precision = ParseRolloutPrecision(options.precision, "--precision");
   const auto dtype = precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16;
   const Model model = NoiseModel(NamedShape(options.shape, "--shape"), dtype, device, 1);
-  Engine engine(model, {.precision = precision});
+  Engine engine(model, {.precision = precision,
+                        .kv_precision = ParseKvPrecision(options.kv_precision, "--kv-precision")});
   SamplingOptions sampling;
   sampling.max_tokens = options.fresh;
   sampling.samples = options.samples;
@@ -110,6 +111,8 @@ void AddBenchGenerate(CLI::App& bench) {
   command->add_option("--shape", options->shape, "qwen3-4b or smollm2-135m")->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16 or fp8")->capture_default_str();
+  command->add_option("--kv-precision", options->kv_precision, "Of keys and values: bf16 or fp8")
+      ->capture_default_str();
   command->add_option("--prompts", options->prompts, "Prompts")->capture_default_str();
   command->add_option("--samples", options->samples, "Responses to each")->capture_default_str();
   command->add_option("--prompt", options->prompt, "Tokens of a prompt")->capture_default_str();

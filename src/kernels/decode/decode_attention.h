@@ -16,11 +16,16 @@ struct DecodeAttention {
   int64_t sequences = 0;
   int heads = 0;  // a multiple of kv_heads; head h reads key/value head h / (heads / kv_heads)
   int kv_heads = 0;
-  int head_dim = 0;                     // up to 256
-  const T* q = nullptr;                 // [sequences, heads, head_dim], sequences q_stride elements apart
-  int64_t q_stride = 0;                 //
-  const T* keys = nullptr;              // [pages, kv_heads, page_size, head_dim], as in PagedKv
-  const T* values = nullptr;            // likewise
+  int head_dim = 0;           // up to 256
+  const T* q = nullptr;       // [sequences, heads, head_dim], sequences q_stride elements apart
+  int64_t q_stride = 0;       //
+  const T* keys = nullptr;    // [pages, kv_heads, page_size, head_dim], as in PagedKv
+  const T* values = nullptr;  // likewise
+  // In place of keys and values: e4m3 with scales, as in PagedKv.
+  const uint8_t* keys_fp8 = nullptr;
+  const uint8_t* values_fp8 = nullptr;
+  const float* key_scale = nullptr;
+  const float* value_scale = nullptr;
   int page_size = 0;                    // a multiple of 16
   const int32_t* page_table = nullptr;  // [sequences, table_stride]
   int64_t table_stride = 0;

@@ -1,192 +1,17 @@
 #include <algorithm>
 
 #include "kernels/cuda_check.h"
-#include "kernels/cuda_rows.h"
-#include "kernels/decode/decode_attention.h"
-#include "kernels/simd/exp2.h"
+#include "kernels/decode/decode_attention_share_cuda.h"
 
 namespace augur {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = 32 * kWarps;
-constexpr int kTile = 16;    // tokens a warp takes at a time; never more than one page
-constexpr int kQueries = 8;  // query heads of a block: the width of the tensor cores' product
 constexpr int kTargetBlocks = 512;
 constexpr int kTokensPerBlock = 2048;
 // Blocks that share a multiprocessor: as many as let kTargetBlocks run at once, or, where there are more to
 // come, as many as have registers enough.
 constexpr int kCrowded = 4, kRoomy = 3;
 constexpr int kMostSplits = 64;
-
-template <typename E>
-struct Input {
-  int heads, group, kv_heads, head_dim;
-  const E* q;
-  int64_t q_stride;
-  const E* keys;
-  const E* values;
-  int page_size;
-  const int32_t* page_table;
-  int64_t table_stride;
-  const int32_t* positions;
-  const int32_t* owners;
-  E* out;
-  int splits;
-  float* partial;     // [sequences, heads, splits, head_dim]
-  float2* summaries;  // [sequences, heads, splits]: the maximum in powers of two, the sum of weights
-  int32_t* arrived;   // [sequences, gridDim.y]: blocks that are done
-  float scale;        // log2(e) / sqrt(head_dim)
-};
-
-// Keys and values are used once per step: they pass the first cache by.
-__device__ __forceinline__ uint4 LoadOnce(const void* from) {
-  uint4 x;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "l"(from));
-  return x;
-}
-
-// c += a b for a [16, 16] and b [16, 8] of bfloat16, c float.
-__device__ __forceinline__ void Mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                    uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-// The 8 x 8 matrix that a warp holds, two neighbours of a row per lane, transposed.
-__device__ __forceinline__ uint32_t Transpose(uint32_t x) {
-  uint32_t y;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-
-__device__ __forceinline__ uint32_t Pack(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-// Over the eight lanes that hold the same queries.
-__device__ __forceinline__ float MaxOverTokens(float x) {
-#pragma unroll
-  for (int offset = 4; offset < 32; offset *= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-  return x;
-}
-__device__ __forceinline__ float SumOverTokens(float x) {
-#pragma unroll
-  for (int offset = 4; offset < 32; offset *= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-  return x;
-}
-
-// One warp's share. S^T = K Q^T and O^T = V^T P^T, with tokens, or dimensions, as the 16 rows of a product
-// and queries as its 8 columns. Keys and values go from memory to registers as the products want them: which
-// dimension stands in which place of a product does not matter as long as both factors agree, so every lane
-// loads 16 bytes in a row. Lane = 4 * row + pair.
-template <int kDim>
-struct WarpShare {
-  static constexpr int kKeyLoads = kDim / 32, kValueLoads = kDim / 64;
-  uint4 query[kKeyLoads];                  // of query `row`, dimensions 32 j + 8 pair ..
-  uint4 key[2][kKeyLoads];                 // of tokens row and row + 8, likewise
-  uint4 value[4][kValueLoads];             // of tokens 2 pair + {0, 1, 8, 9}, dimensions 64 j + 8 row ..
-  float o[kValueLoads][4][4] = {};         // [j][i]: dimensions 64 j + 8 row + 2 i + {0, 1} of two queries
-  float most[2] = {-INFINITY, -INFINITY};  // of queries 2 pair + {0, 1}
-  float sum[2] = {};                       // over this lane's tokens
-
-  static __device__ int Row() { return static_cast<int>(threadIdx.x % 32) / 4; }
-  static __device__ int Pair() { return static_cast<int>(threadIdx.x) % 4; }
-
-  __device__ void LoadQueries(const __nv_bfloat16* q, int count) {
-#pragma unroll
-    for (int j = 0; j < kKeyLoads; ++j) {
-      query[j] = Row() < count ? *reinterpret_cast<const uint4*>(q + Row() * kDim + 32 * j + 8 * Pair())
-                               : make_uint4(0, 0, 0, 0);
-    }
-  }
-
-  __device__ void LoadKeys(const __nv_bfloat16* tile) {
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-#pragma unroll
-      for (int j = 0; j < kKeyLoads; ++j) {
-        key[t][j] = LoadOnce(tile + (Row() + 8 * t) * kDim + 32 * j + 8 * Pair());
-      }
-    }
-  }
-
-  __device__ void LoadValues(const __nv_bfloat16* tile) {
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      const int token = 2 * Pair() + t % 2 + t / 2 * 8;
-#pragma unroll
-      for (int j = 0; j < kValueLoads; ++j) value[t][j] = LoadOnce(tile + token * kDim + 64 * j + 8 * Row());
-    }
-  }
-
-  // Clears the values behind the sequence's end, which may be anything, even NaN.
-  __device__ void ClearValues(int count) {
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      if (2 * Pair() + t % 2 + t / 2 * 8 < count) continue;
-#pragma unroll
-      for (int j = 0; j < kValueLoads; ++j) value[t][j] = make_uint4(0, 0, 0, 0);
-    }
-  }
-
-  __device__ void Scores(float s[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) s[i] = 0;
-#pragma unroll
-    for (int j = 0; j < kKeyLoads; ++j) {
-      Mma(s, key[0][j].x, key[1][j].x, key[0][j].y, key[1][j].y, query[j].x, query[j].y);
-      Mma(s, key[0][j].z, key[1][j].z, key[0][j].w, key[1][j].w, query[j].z, query[j].w);
-    }
-  }
-
-  // Scores to weights, relative to the largest so far; what was summed before follows it.
-  __device__ void Weigh(float s[4], float scale, int count) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) s[i] = Row() + i / 2 * 8 < count ? s[i] * scale : -INFINITY;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float now = fmaxf(most[i], MaxOverTokens(fmaxf(s[i], s[i + 2])));
-      const float shrink = Exp2(most[i] - now);
-      most[i] = now;
-      s[i] = Exp2(s[i] - now);
-      s[i + 2] = Exp2(s[i + 2] - now);
-      sum[i] = sum[i] * shrink + s[i] + s[i + 2];
-#pragma unroll
-      for (int j = 0; j < kValueLoads; ++j) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          o[j][k][i] *= shrink;
-          o[j][k][i + 2] *= shrink;
-        }
-      }
-    }
-  }
-
-  __device__ void AddValues(const float s[4]) {
-    const uint32_t early = Transpose(Pack(s[0], s[1])), late = Transpose(Pack(s[2], s[3]));
-#pragma unroll
-    for (int j = 0; j < kValueLoads; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t v0 = Part(value[0][j], i), v1 = Part(value[1][j], i);
-        const uint32_t v2 = Part(value[2][j], i), v3 = Part(value[3][j], i);
-        Mma(o[j][i], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632), __byte_perm(v2, v3, 0x5410),
-            __byte_perm(v2, v3, 0x7632), early, late);
-      }
-    }
-  }
-
-  static __device__ __forceinline__ uint32_t Part(const uint4& x, int i) {
-    return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
-  }
-};
 
 // What the warps of a block leave for each other.
 template <int kDim>
@@ -237,7 +62,7 @@ __device__ void MergeSplits(const Input<__nv_bfloat16>& in, int64_t head, __nv_b
   *out = __float2bfloat16(sum == 0 ? 0.0f : o / sum);
 }
 
-template <int kDim, int kBlocksPerSm>
+template <template <int> typename Share, int kDim, int kBlocksPerSm>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_bfloat16> in) {
   __shared__ Shared<kDim> shared;
   const int64_t sequence = blockIdx.z;
@@ -258,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
     return ((static_cast<int64_t>(page) * in.kv_heads + kv_head) * in.page_size + tile % per_page * kTile) *
            kDim;
   };
-  WarpShare<kDim> mine;
+  Share<kDim> mine;
   mine.LoadQueries(in.q + sequence * in.q_stride + head * kDim, queries);
   // Undivided, the first page is known before the length is.
   const bool early = in.splits == 1 && warp / per_page < in.table_stride;
@@ -267,8 +92,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
   if (tile < end) {
     if (!early) page = table[tile / per_page];
     int64_t at = offset(tile, page);
-    mine.LoadKeys(in.keys + at);
-    mine.LoadValues(in.values + at);
+    mine.LoadKeys(in, at);
+    mine.LoadValues(in, at);
     int next = tile + kWarps;
     page = next < end ? table[next / per_page] : 0;
     for (; tile < end; tile = next, next += kWarps) {
@@ -277,14 +102,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
       const bool more = next < end;
       if (more) {
         at = offset(next, page);
-        mine.LoadKeys(in.keys + at);
+        mine.LoadKeys(in, at);
         page = next + kWarps < end ? table[(next + kWarps) / per_page] : 0;
       }
       const int count = length - tile * kTile;
       if (count < kTile) mine.ClearValues(count);
       mine.Weigh(s, in.scale, count);
       mine.AddValues(s);
-      if (more) mine.LoadValues(in.values + at);
+      if (more) mine.LoadValues(in, at);
     }
   }
 
@@ -300,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
     for (int j = 0; j < kDim / 64; ++j) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        *reinterpret_cast<float2*>(&shared.o[warp][2 * pair + i][64 * j + 8 * row + 2 * k]) = {
+        *reinterpret_cast<float2*>(&shared.o[warp][2 * pair + i][mine.Dimension(j, k)]) = {
             mine.o[j][k][i], mine.o[j][k][i + 2]};
       }
     }
@@ -353,13 +178,20 @@ __global__ void __launch_bounds__(kThreads) PlainKernel(Input<E> in) {
   for (int i = 0; i < kPer; ++i) {
     query[i] = i * 32 + lane < in.head_dim ? static_cast<float>(q[i * 32 + lane]) * in.scale : 0.0f;
   }
+  const auto read = [&](const E* plain, const uint8_t* fp8, const float* scale, int64_t at, int d) {
+    if (fp8 == nullptr) return static_cast<float>(plain[at + d]);
+    const __half_raw x = __nv_cvt_fp8_to_halfraw(fp8[at + d], __NV_E4M3);
+    return __half2float(x) * scale[at / in.head_dim];
+  };
+  const auto key = [&](int64_t at, int d) { return read(in.keys, in.keys_fp8, in.key_scale, at, d); };
+  const auto value = [&](int64_t at, int d) { return read(in.values, in.values_fp8, in.value_scale, at, d); };
   for (int t = 0; t < length; ++t) {
     const int64_t page = in.page_table[owner * in.table_stride + t / in.page_size];
     const int64_t at = ((page * in.kv_heads + kv_head) * in.page_size + t % in.page_size) * in.head_dim;
     float score = 0;
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
-      if (i * 32 + lane < in.head_dim) score += query[i] * static_cast<float>(in.keys[at + i * 32 + lane]);
+      if (i * 32 + lane < in.head_dim) score += query[i] * key(at, i * 32 + lane);
     }
     score = WarpSum(score);
     const float now = fmaxf(most, score), shrink = exp2f(most - now), weight = exp2f(score - now);
@@ -368,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) PlainKernel(Input<E> in) {
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       if (i * 32 + lane < in.head_dim) {
-        o[i] = o[i] * shrink + weight * static_cast<float>(in.values[at + i * 32 + lane]);
+        o[i] = o[i] * shrink + weight * value(at, i * 32 + lane);
       }
     }
   }
@@ -415,6 +247,10 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
                  in.q_stride,
                  OnDevice(in.keys),
                  OnDevice(in.values),
+                 in.keys_fp8,
+                 in.values_fp8,
+                 in.key_scale,
+                 in.value_scale,
                  in.page_size,
                  in.page_table,
                  in.table_stride,
@@ -440,12 +276,19 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
                     static_cast<unsigned>(in.kv_heads * ((group + kQueries - 1) / kQueries)), sequences);
     const bool crowded = static_cast<int64_t>(grid.x) * grid.y * grid.z <= kTargetBlocks;
     fast = in.head_dim == 64 || in.head_dim == 128;
-    if (in.head_dim == 64) {
-      FastKernel<64, kCrowded><<<grid, kThreads, 0, queue>>>(input);
-    } else if (fast && crowded) {
-      FastKernel<128, kCrowded><<<grid, kThreads, 0, queue>>>(input);
+    const auto launch = [&]<template <int> typename Share>() {
+      if (in.head_dim == 64) {
+        FastKernel<Share, 64, kCrowded><<<grid, kThreads, 0, queue>>>(input);
+      } else if (crowded) {
+        FastKernel<Share, 128, kCrowded><<<grid, kThreads, 0, queue>>>(input);
+      } else {
+        FastKernel<Share, 128, kRoomy><<<grid, kThreads, 0, queue>>>(input);
+      }
+    };
+    if (fast && in.keys_fp8 != nullptr) {
+      launch.template operator()<WarpShareFp8>();
     } else if (fast) {
-      FastKernel<128, kRoomy><<<grid, kThreads, 0, queue>>>(input);
+      launch.template operator()<WarpShare>();
     }
   }
   if (!fast) {

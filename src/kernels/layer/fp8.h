@@ -1,11 +1,14 @@
 // FP8 e4m3 as values: four significant bits, exponents -6 .. 8, subnormals in steps of 2^-9, 448 the largest.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/layer/fp8_scale.h"
 #include "kernels/simd/vector_math.h"
 
 namespace augur {
-
-inline constexpr float kLargestE4m3 = 448.0f;
 
 // The nearest e4m3 value, ties to even; beyond 448 saturates; NaN stays NaN.
 inline Floats RoundToE4m3(Floats x) {
@@ -19,9 +22,20 @@ inline Floats RoundToE4m3(Floats x) {
   return x != x ? x : (Floats)(rounded | sign);
 }
 
-inline float RoundToE4m3(float x) { return RoundToE4m3(Floats{x, x, x, x})[0]; }
+// x [size] in place: each the nearest e4m3 value times one power of two, which bfloat16 holds exactly.
+inline void RoundToScaledE4m3(int64_t size, float* x) {
+  float largest = 0;
+  for (int64_t i = 0; i < size; ++i) largest = std::max(largest, std::fabs(x[i]));
+  const float scale = E4m3PowerOfTwoScale(largest), inverse = 1 / scale;
+  for (int64_t i = 0; i < size; i += 4) {
+    const int64_t count = std::min<int64_t>(4, size - i);
+    Floats four = {};
+    for (int64_t k = 0; k < count; ++k) four[k] = x[i + k] * inverse;
+    four = RoundToE4m3(four) * scale;
+    for (int64_t k = 0; k < count; ++k) x[i + k] = four[k];
+  }
+}
 
-// The scale that maps a row or channel with this largest magnitude onto the whole range.
-inline float E4m3Scale(float largest) { return largest > 0 ? largest / kLargestE4m3 : 1.0f; }
+inline float RoundToE4m3(float x) { return RoundToE4m3(Floats{x, x, x, x})[0]; }
 
 }  // namespace augur

@@ -4,12 +4,9 @@
 
 #include <cuda_fp8.h>
 
+#include "kernels/layer/fp8_scale.h"
+
 namespace augur {
-
-inline constexpr float kFp8Max = 448.0f;
-
-// The scale of a row whose largest magnitude is `largest`; rows of zeros get 1.
-__device__ __forceinline__ float Fp8Scale(float largest) { return largest > 0 ? largest / kFp8Max : 1.0f; }
 
 // kVector values divided by the scale and rounded to nearest even.
 template <int kVector>

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int k = 0; k < kVector; ++k) largest = fmaxf(largest, fabsf(values[k]));
   }
-  const float by = Fp8Scale(BlockMax(largest, shared));
+  const float by = E4m3Scale(BlockMax(largest, shared));
   if (threadIdx.x == 0) scale[blockIdx.x] = by;
   for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
     LoadVector<kVector>(x + row + i, values);

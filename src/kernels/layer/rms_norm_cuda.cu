@@ -14,8 +14,9 @@ constexpr int64_t kPartialRows = 264;
 // One row per block, its values kept in registers: memory is read once. kVectors of a row per thread.
 template <typename E, int kVector, int kVectors>
 __global__ void __launch_bounds__(kMostThreads)
-    ForwardKernel(int width, const E* x, const int32_t* gather, const E* delta, const E* weight, float eps,
-                  E* sum, E* y, float* inverse, uint8_t* quantised, float* scale) {
+    ForwardKernel(int width, const E* x, const int32_t* gather, const E* delta, ProductScale delta_scale,
+                  const E* weight, float eps, E* sum, E* y, float* inverse, uint8_t* quantised,
+                  float* scale) {
   __shared__ float shared[2][32];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   const E* from = x + static_cast<int64_t>(gather ? gather[blockIdx.x] : blockIdx.x) * width;
@@ -29,6 +30,9 @@ __global__ void __launch_bounds__(kMostThreads)
     if (delta != nullptr) {
       float add[kVector];
       LoadVector<kVector>(delta + row + i, add);
+      if (delta_scale.row != nullptr) {
+        Rescale<kVector>(add, delta_scale.row[blockIdx.x], delta_scale.column + i);
+      }
 #pragma unroll
       for (int k = 0; k < kVector; ++k) {
         values[v][k] = static_cast<float>(static_cast<E>(values[v][k] + add[k]));
@@ -57,7 +61,7 @@ __global__ void __launch_bounds__(kMostThreads)
     if (y != nullptr) StoreVector<kVector>(values[v], y + row + i);
   }
   if (quantised == nullptr) return;
-  const float by = Fp8Scale(BlockMax(largest, shared[1]));
+  const float by = E4m3Scale(BlockMax(largest, shared[1]));
   if (threadIdx.x == 0) scale[blockIdx.x] = by;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -146,12 +150,13 @@ template <typename T>
 void RmsNormForwardCuda(const RmsNormRows<T>& in, void* stream) {
   if (in.rows == 0) return;
   using E = typename CudaElement<T>::Type;
-  const bool aligned = Aligned(in.x, in.delta, in.weight, in.sum, in.y, in.quantised);
+  const bool aligned = Aligned(in.x, in.delta, in.weight, in.sum, in.y, in.quantised, in.delta_scale.column);
   WithDivision<E>(in.width, aligned, [&]<int kVector, int kVectors>(unsigned threads) {
     ForwardKernel<E, kVector, kVectors>
         <<<static_cast<unsigned>(in.rows), threads, 0, static_cast<cudaStream_t>(stream)>>>(
-            static_cast<int>(in.width), OnDevice(in.x), in.gather, OnDevice(in.delta), OnDevice(in.weight),
-            in.eps, OnDevice(in.sum), OnDevice(in.y), in.inverse, in.quantised, in.scale);
+            static_cast<int>(in.width), OnDevice(in.x), in.gather, OnDevice(in.delta), in.delta_scale,
+            OnDevice(in.weight), in.eps, OnDevice(in.sum), OnDevice(in.y), in.inverse, in.quantised,
+            in.scale);
   });
   CheckCuda(cudaGetLastError(), "RMSNorm on the GPU");
 }

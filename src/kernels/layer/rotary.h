@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/layer/product_scale.h"
 #include "kernels/simd/element.h"
 
 namespace augur {
@@ -23,6 +24,7 @@ struct RotaryInput {
   const int32_t* positions;  // [tokens]
   const float* cos;          // [positions, head_dim / 2]
   const float* sin;          // [positions, head_dim / 2]
+  ProductScale scale = {};   // of qkv, where it is an FP8 product without its scales; on CUDA, forward alone
 };
 
 // rotated [tokens, heads + kv_heads, head_dim].
@@ -40,12 +42,18 @@ void RotaryBackwardCpu(const RotaryInput<T>& in, T* grad, float* grad_norms);
 // pages are not written.
 template <typename T>
 struct PagedKv {
-  T* keys;    // [pages, kv_heads, page_size, head_dim]
-  T* values;  // likewise
+  T* keys = nullptr;    // [pages, kv_heads, page_size, head_dim]
+  T* values = nullptr;  // likewise
   int page_size;
   const int32_t* page_table;  // [sequences, table_stride]
   int64_t table_stride;
   const int32_t* sequence;  // [tokens]: whose token it is; null: token t is of sequence t
+  // In place of keys and values, the same as e4m3 with a scale for each token and head, a power of two (so
+  // that what they stand for has few bits in any format). Null where they are kept as T.
+  uint8_t* keys_fp8 = nullptr;
+  uint8_t* values_fp8 = nullptr;
+  float* key_scale = nullptr;    // [pages, kv_heads, page_size]
+  float* value_scale = nullptr;  // likewise
 };
 
 // The same on CUDA, head_dim up to 256, tensors on the device. Tokens at negative

@@ -1,6 +1,7 @@
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_rows.h"
 #include "kernels/layer/column_sums_cuda.h"
+#include "kernels/layer/fp8_cuda.h"
 #include "kernels/layer/rotary.h"
 
 namespace augur {
@@ -22,21 +23,13 @@ struct Input {
   const int32_t* positions;
   const float* cos;
   const float* sin;
+  ProductScale scale;
 };
 
 template <typename T>
 Input<typename CudaElement<T>::Type> MakeInput(const RotaryInput<T>& in) {
-  return {in.tokens,
-          in.heads,
-          in.kv_heads,
-          in.head_dim,
-          OnDevice(in.qkv),
-          OnDevice(in.q_norm),
-          OnDevice(in.k_norm),
-          in.eps,
-          in.positions,
-          in.cos,
-          in.sin};
+  return {in.tokens,           in.heads, in.kv_heads,  in.head_dim, OnDevice(in.qkv), OnDevice(in.q_norm),
+          OnDevice(in.k_norm), in.eps,   in.positions, in.cos,      in.sin,           in.scale};
 }
 
 // One warp's head: each lane holds kPer neighbours of the first half and their partners of the second, in
@@ -87,6 +80,43 @@ struct Head {
     }
   }
 
+  // The first element's column is column[0].
+  __device__ void Rescale(float row, const float* column, int half) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      const int i = Index(j);
+      if (i >= half) continue;
+      low[j] *= row * column[i];
+      high[j] *= row * column[half + i];
+    }
+  }
+
+  // As e4m3, divided by a power of two; returns that.
+  __device__ float StoreFp8(uint8_t* to, int half) const {
+    float largest = 0;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) largest = fmaxf(largest, fmaxf(fabsf(low[j]), fabsf(high[j])));
+    const float scale = E4m3PowerOfTwoScale(WarpMax(largest)), inverse = 1.0f / scale;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      const int i = Index(j);
+      if (i >= half) continue;
+      to[i] = __nv_cvt_float_to_fp8(low[j] * inverse, __NV_SATFINITE, __NV_E4M3);
+      to[half + i] = __nv_cvt_float_to_fp8(high[j] * inverse, __NV_SATFINITE, __NV_E4M3);
+    }
+    return scale;
+  }
+
+  // Rounded to the type that they would be stored as.
+  template <typename E>
+  __device__ void RoundTo() {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      low[j] = static_cast<float>(static_cast<E>(low[j]));
+      high[j] = static_cast<float>(static_cast<E>(high[j]));
+    }
+  }
+
   __device__ float InverseRms(int head_dim, float eps) const {
     float squares = 0;
 #pragma unroll
@@ -114,6 +144,10 @@ struct Pages {
   const int32_t* page_table;
   int64_t table_stride;
   const int32_t* sequence;
+  uint8_t* keys_fp8;
+  uint8_t* values_fp8;
+  float* key_scale;
+  float* value_scale;
 
   // Where key/value head `head` of the token stands, in elements; negative: nowhere.
   __device__ int64_t Offset(int64_t token, int position, int head, int kv_heads, int head_dim) const {
@@ -127,7 +161,8 @@ struct Pages {
 template <typename E, int kPer, int kChunks>
 __global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotated, Pages<E> pages) {
   const int turned = in.heads + in.kv_heads;
-  const int all = pages.keys != nullptr ? turned + in.kv_heads : turned;
+  const bool stores = pages.page_table != nullptr;
+  const int all = stores ? turned + in.kv_heads : turned;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (item >= in.tokens * all) return;
   const int64_t token = item / all;
@@ -136,6 +171,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotate
   if (position < 0) return;  // a row without a token
   Head<kPer, kChunks> head;
   head.Load(in.qkv + (token * (turned + in.kv_heads) + h) * in.head_dim, half);
+  if (in.scale.row != nullptr) head.Rescale(in.scale.row[token], in.scale.column + h * in.head_dim, half);
   if (h < turned) {
     if (in.q_norm != nullptr) {
       Head<kPer, kChunks> weight;
@@ -151,11 +187,18 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotate
     head.Rotate(in.cos + angle, in.sin + angle, half, 1.0f);
     head.Store(rotated + (token * turned + h) * in.head_dim, half);
   }
-  if (pages.keys == nullptr || h < in.heads) return;
+  if (!stores || h < in.heads) return;
   const bool value = h >= turned;
   const int kv_head = value ? h - turned : h - in.heads;
   const int64_t offset = pages.Offset(token, position, kv_head, in.kv_heads, in.head_dim);
-  if (offset >= 0) head.Store((value ? pages.values : pages.keys) + offset, half);
+  if (offset < 0) return;
+  if (pages.keys_fp8 == nullptr) {
+    head.Store((value ? pages.values : pages.keys) + offset, half);
+    return;
+  }
+  head.template RoundTo<E>();
+  const float scale = head.StoreFp8((value ? pages.values_fp8 : pages.keys_fp8) + offset, half);
+  if (threadIdx.x % 32 == 0) (value ? pages.value_scale : pages.key_scale)[offset / in.head_dim] = scale;
 }
 
 template <typename E, int kPer, int kChunks>
@@ -236,8 +279,9 @@ void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* p
   using E = typename CudaElement<T>::Type;
   Pages<E> to{};
   if (pages != nullptr) {
-    to = {OnDevice(pages->keys), OnDevice(pages->values), pages->page_size,
-          pages->page_table,     pages->table_stride,     pages->sequence};
+    to = {OnDevice(pages->keys), OnDevice(pages->values), pages->page_size, pages->page_table,
+          pages->table_stride,   pages->sequence,         pages->keys_fp8,  pages->values_fp8,
+          pages->key_scale,      pages->value_scale};
   }
   const int64_t items = in.tokens * (in.heads + (pages ? 2 : 1) * in.kv_heads);
   WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/layer/product_scale.h"
 #include "kernels/simd/element.h"
 
 namespace augur {
@@ -17,10 +18,11 @@ template <typename T>
 void SwigluBackwardCpu(int64_t rows, int64_t width, const T* gate_up, const T* grad_out, T* grad_gate_up);
 
 // On CUDA. With `quantised` [rows, width] and `scale` [rows], out (which may then be null) is also written as
-// e4m3, divided by its row's scale: the largest magnitude of the row / 448.
+// e4m3, divided by its row's scale: the largest magnitude of the row / 448. `gate_up_scale` is that of
+// gate_up, where it is an FP8 product without its scales.
 template <typename T>
-void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, T* out, uint8_t* quantised,
-                       float* scale, void* stream);
+void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, const ProductScale& gate_up_scale,
+                       T* out, uint8_t* quantised, float* scale, void* stream);
 template <typename T>
 void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* grad_out, T* grad_gate_up,
                         void* stream);

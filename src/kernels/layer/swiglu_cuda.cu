@@ -12,33 +12,39 @@ constexpr int kMostVectors = 8;  // of a row, held by one thread of the quantisi
 
 __device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
+// Of row `row` at column `i`.
 template <typename E, int kVector>
-__device__ __forceinline__ void Gated(const E* gate, const E* up, float out[kVector]) {
+__device__ __forceinline__ void Gated(const E* gate_up, const ProductScale& scale, int64_t row, int64_t width,
+                                      int64_t i, float out[kVector]) {
+  const E* gate = gate_up + row * 2 * width + i;
   float g[kVector], u[kVector];
   LoadVector<kVector>(gate, g);
-  LoadVector<kVector>(up, u);
+  LoadVector<kVector>(gate + width, u);
+  if (scale.row != nullptr) {
+    Rescale<kVector>(g, scale.row[row], scale.column + i);
+    Rescale<kVector>(u, scale.row[row], scale.column + width + i);
+  }
 #pragma unroll
   for (int k = 0; k < kVector; ++k) out[k] = g[k] * Sigmoid(g[k]) * u[k];
 }
 
 template <typename E, int kVector>
 __global__ void __launch_bounds__(kThreads)
-    ForwardKernel(int64_t vectors, int64_t width, const E* gate_up, E* out) {
+    ForwardKernel(int64_t vectors, int64_t width, const E* gate_up, ProductScale scale, E* out) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVector;
   if (i >= vectors * kVector) return;
   const int64_t row = i / width;
-  const E* gate = gate_up + i + row * width;
   float values[kVector];
-  Gated<E, kVector>(gate, gate + width, values);
+  Gated<E, kVector>(gate_up, scale, row, width, i - row * width, values);
   StoreVector<kVector>(values, out + i);
 }
 
 // One row per block, kept in registers between finding its scale and rounding it.
 template <typename E, int kVector>
 __global__ void __launch_bounds__(kQuantiseThreads)
-    QuantiseKernel(int width, const E* gate_up, E* out, uint8_t* quantised, float* scale) {
+    QuantiseKernel(int width, const E* gate_up, ProductScale gate_up_scale, E* out, uint8_t* quantised,
+                   float* scale) {
   __shared__ float shared[32];
-  const E* gate = gate_up + static_cast<int64_t>(blockIdx.x) * 2 * width;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   float values[kMostVectors][kVector];
   float largest = 0;
@@ -46,7 +52,7 @@ __global__ void __launch_bounds__(kQuantiseThreads)
   for (int v = 0; v < kMostVectors; ++v) {
     const int i = (v * kQuantiseThreads + threadIdx.x) * kVector;
     if (i >= width) continue;
-    Gated<E, kVector>(gate + i, gate + width + i, values[v]);
+    Gated<E, kVector>(gate_up, gate_up_scale, blockIdx.x, width, i, values[v]);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
       values[v][k] = static_cast<float>(static_cast<E>(values[v][k]));
@@ -54,7 +60,7 @@ __global__ void __launch_bounds__(kQuantiseThreads)
     }
     if (out != nullptr) StoreVector<kVector>(values[v], out + row + i);
   }
-  const float by = Fp8Scale(BlockMax(largest, shared));
+  const float by = E4m3Scale(BlockMax(largest, shared));
   if (threadIdx.x == 0) scale[blockIdx.x] = by;
 #pragma unroll
   for (int v = 0; v < kMostVectors; ++v) {
@@ -93,35 +99,36 @@ bool Wide(int64_t width, const void* a, const void* b, const void* c) {
 unsigned Blocks(int64_t vectors) { return static_cast<unsigned>((vectors + kThreads - 1) / kThreads); }
 
 template <typename E, int kVector>
-void Quantise(int64_t rows, int64_t width, const E* gate_up, E* out, uint8_t* quantised, float* scale,
-              cudaStream_t stream) {
+void Quantise(int64_t rows, int64_t width, const E* gate_up, const ProductScale& gate_up_scale, E* out,
+              uint8_t* quantised, float* scale, cudaStream_t stream) {
   if (width > static_cast<int64_t>(kQuantiseThreads) * kMostVectors * kVector) {
     ThrowCudaError("SwiGLU on the GPU", "the rows are too wide for the quantising kernel");
   }
   QuantiseKernel<E, kVector><<<static_cast<unsigned>(rows), kQuantiseThreads, 0, stream>>>(
-      static_cast<int>(width), gate_up, out, quantised, scale);
+      static_cast<int>(width), gate_up, gate_up_scale, out, quantised, scale);
 }
 
 }  // namespace
 
 template <typename T>
-void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, T* out, uint8_t* quantised,
-                       float* scale, void* stream) {
+void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, const ProductScale& gate_up_scale,
+                       T* out, uint8_t* quantised, float* scale, void* stream) {
   if (rows == 0) return;
   using E = typename CudaElement<T>::Type;
   constexpr int kWide = 16 / sizeof(E);
   const auto queue = static_cast<cudaStream_t>(stream);
   const bool wide = Wide<E>(width, gate_up, out, quantised);
+  const auto* from = OnDevice(gate_up);
   if (quantised != nullptr) {
-    wide ? Quantise<E, kWide>(rows, width, OnDevice(gate_up), OnDevice(out), quantised, scale, queue)
-         : Quantise<E, 1>(rows, width, OnDevice(gate_up), OnDevice(out), quantised, scale, queue);
+    wide ? Quantise<E, kWide>(rows, width, from, gate_up_scale, OnDevice(out), quantised, scale, queue)
+         : Quantise<E, 1>(rows, width, from, gate_up_scale, OnDevice(out), quantised, scale, queue);
   } else if (wide) {
     const int64_t vectors = rows * width / kWide;
     ForwardKernel<E, kWide>
-        <<<Blocks(vectors), kThreads, 0, queue>>>(vectors, width, OnDevice(gate_up), OnDevice(out));
+        <<<Blocks(vectors), kThreads, 0, queue>>>(vectors, width, from, gate_up_scale, OnDevice(out));
   } else {
-    ForwardKernel<E, 1>
-        <<<Blocks(rows * width), kThreads, 0, queue>>>(rows * width, width, OnDevice(gate_up), OnDevice(out));
+    ForwardKernel<E, 1><<<Blocks(rows * width), kThreads, 0, queue>>>(rows * width, width, from,
+                                                                      gate_up_scale, OnDevice(out));
   }
   CheckCuda(cudaGetLastError(), "SwiGLU on the GPU");
 }
@@ -144,8 +151,9 @@ void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* 
   CheckCuda(cudaGetLastError(), "the gradient of SwiGLU on the GPU");
 }
 
-#define AUGUR_INSTANTIATE(T)                                                                   \
-  template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, T*, uint8_t*, float*, void*); \
+#define AUGUR_INSTANTIATE(T)                                                                                \
+  template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, const ProductScale&, T*, uint8_t*, float*, \
+                                     void*);                                                                \
   template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const T*, T*, void*);
 AUGUR_INSTANTIATE(float)
 AUGUR_INSTANTIATE(BFloat16)

@@ -34,12 +34,13 @@ int64_t AvailableBytes() {
 template <typename T>
 class CpuBackend : public Backend {
  public:
-  CpuBackend(const Model& model, RolloutPrecision precision)
+  CpuBackend(const Model& model, const EngineOptions& options)
       : config_(model.config),
-        precision_(precision),
-        weights_(model.config, precision),
+        precision_(options.precision),
+        kv_precision_(options.kv_precision),
+        weights_(model.config, options.precision),
         cache_(model.config),
-        sampler_(weights_, precision) {
+        sampler_(weights_, options.precision) {
     UpdateWeights(model);
   }
 
@@ -104,7 +105,7 @@ class CpuBackend : public Backend {
     const bool cached = weights_.bytes() <= kCachedWeightBytes && WorthThreads(tokens * weights_.bytes() / 8);
     const int64_t parts = cached ? std::clamp<int64_t>(count, 1, omp_get_max_threads()) : 1;
     while (static_cast<int64_t>(forwards_.size()) < parts) {
-      forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_));
+      forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_, kv_precision_));
     }
     if (parts == 1) return work(forwards_[0].get(), 0, count);
 #pragma omp parallel for schedule(static, 1)
@@ -150,6 +151,7 @@ class CpuBackend : public Backend {
 
   const ModelConfig config_;
   const RolloutPrecision precision_;
+  const KvPrecision kv_precision_;
   CpuWeights weights_;
   CpuKvCache<T> cache_;
   CpuSampler sampler_;
@@ -165,9 +167,9 @@ class CpuBackend : public Backend {
 
 std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const EngineOptions& options) {
   if (options.precision == RolloutPrecision::kFp32) {
-    return std::make_unique<CpuBackend<float>>(model, options.precision);
+    return std::make_unique<CpuBackend<float>>(model, options);
   }
-  return std::make_unique<CpuBackend<BFloat16>>(model, options.precision);
+  return std::make_unique<CpuBackend<BFloat16>>(model, options);
 }
 
 }  // namespace augur

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/decode/decode_rows.h"
+#include "kernels/layer/fp8.h"
 #include "kernels/simd/parallel_work.h"
 #include "kernels/simd/rounded_lanes.h"
 #include "rollout/cpu/moe.h"
@@ -10,8 +11,9 @@
 namespace augur {
 
 template <typename T>
-CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision)
+CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision)
     : config_(config),
+      kv_fp8_(kv_precision == KvPrecision::kFp8),
       operand_(LinearFormat(precision)),
       inner_(LinearFormat(precision)),
       router_operand_(HeadFormat(precision)) {}
@@ -60,6 +62,13 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
     float* qkv = wide_.data() + r * stride;
     const int64_t angle = rows[r].place.position * half;
     RotateRowCpu<T>(rotary, rotations.cos.data() + angle, rotations.sin.data() + angle, qkv);
+    if (kv_fp8_) {
+      for (int64_t head = 0; head < 2 * shape.kv_heads; ++head) {
+        float* at = qkv + q_width + head * shape.head_dim;
+        for (int i = 0; i < shape.head_dim; ++i) at[i] = Rounded<T>(at[i]);
+        RoundToScaledE4m3(shape.head_dim, at);
+      }
+    }
     WriteKvCpu(shape, kv, rows[r].place, qkv + q_width, qkv + q_width + kv_width);
   }
   const auto left = static_cast<int64_t>(kept.size());

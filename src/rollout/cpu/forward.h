@@ -25,7 +25,7 @@ struct Rotations {
 template <typename T>
 class CpuForward {
  public:
-  CpuForward(const ModelConfig& config, RolloutPrecision precision);
+  CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision);
 
   // Runs the rows; those of one sequence stand in order, what precedes them has been run. Returns the hidden
   // states of the `wanted` ones, in rising order, [wanted, hidden], after the last norm, good until the next
@@ -47,6 +47,7 @@ class CpuForward {
   void Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out, int64_t* stride);
 
   const ModelConfig config_;
+  const bool kv_fp8_;
   GemmRows operand_, inner_, router_operand_;
   std::vector<float> x_, normal_, wide_, narrow_, attended_;
   std::vector<PagedToken> places_;

@@ -20,6 +20,7 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const Model& model, const EngineOptions& options)
       : device_(model.embedding.device()),
+        kv_fp8_(options.kv_precision == KvPrecision::kFp8),
         weights_(model, options.precision, options.own_weights),
         forward_(weights_),
         decoder_(weights_, forward_, pages_) {}
@@ -27,8 +28,9 @@ class CudaBackend : public Backend {
   int64_t page_tokens() const override { return kCudaPageTokens; }
   int64_t page_bytes() const override {
     const ModelConfig& config = weights_.model().config;
-    return config.layers * 2 * config.kv_width() * kCudaPageTokens *
-           static_cast<int64_t>(c10::elementSize(weights_.dtype()));
+    const int64_t heads = config.layers * 2 * config.kv_heads * kCudaPageTokens;
+    if (kv_fp8_) return heads * (config.head_dim + static_cast<int64_t>(sizeof(float)));
+    return heads * config.head_dim * static_cast<int64_t>(c10::elementSize(weights_.dtype()));
   }
 
   int64_t FreeBytes() const override {
@@ -42,27 +44,29 @@ class CudaBackend : public Backend {
   void ReservePages(int64_t pages) override {
     if (pages_.memory.defined() && pages_.memory.size(2) == pages) return;
     decoder_.DropAhead();
-    pages_.memory = at::Tensor();
+    pages_ = {};
     if (pages == 0) return;
     const ModelConfig& config = weights_.model().config;
+    const auto options = weights_.model().embedding.options();
     pages_.memory = at::empty({config.layers, 2, pages, config.kv_heads, kCudaPageTokens, config.head_dim},
-                              weights_.model().embedding.options().dtype(weights_.dtype()));
-    // Graphs hold the address and, through the strides, the number of pages.
-    if (pages_.memory.data_ptr() != last_address_ || pages != last_pages_) decoder_.DropGraphs();
+                              options.dtype(kv_fp8_ ? at::kByte : weights_.dtype()));
+    if (kv_fp8_) {
+      pages_.scales =
+          at::empty({config.layers, 2, pages, config.kv_heads, kCudaPageTokens}, options.dtype(at::kFloat));
+    }
+    // Graphs hold the addresses and, through the strides, the number of pages.
+    const void* scales = kv_fp8_ ? pages_.scales.data_ptr() : nullptr;
+    if (pages_.memory.data_ptr() != last_address_ || scales != last_scales_ || pages != last_pages_) {
+      decoder_.DropGraphs();
+    }
     last_address_ = pages_.memory.data_ptr();
+    last_scales_ = scales;
     last_pages_ = pages;
   }
 
   void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {
-    const at::Tensor& memory = pages_.memory;
-    const auto page = static_cast<size_t>(memory.stride(2) * memory.element_size());
-    const size_t pitch = page * static_cast<size_t>(memory.size(2));
-    const auto rows = static_cast<size_t>(memory.size(0) * memory.size(1));
-    auto* base = static_cast<char*>(memory.data_ptr());
-    for (const auto& [from, to] : copies) {
-      C10_CUDA_CHECK(cudaMemcpy2DAsync(base + to * page, pitch, base + from * page, pitch, page, rows,
-                                       cudaMemcpyDeviceToDevice,
-                                       static_cast<cudaStream_t>(CurrentStream(memory))));
+    for (const at::Tensor& memory : {pages_.memory, pages_.scales}) {
+      if (memory.defined()) CopyPagesOf(memory, copies);
     }
   }
 
@@ -83,12 +87,27 @@ class CudaBackend : public Backend {
   }
 
  private:
+  // memory [layers, 2, pages, ...].
+  static void CopyPagesOf(const at::Tensor& memory, std::span<const std::pair<int32_t, int32_t>> copies) {
+    const auto page = static_cast<size_t>(memory.stride(2) * memory.element_size());
+    const size_t pitch = page * static_cast<size_t>(memory.size(2));
+    const auto rows = static_cast<size_t>(memory.size(0) * memory.size(1));
+    auto* base = static_cast<char*>(memory.data_ptr());
+    for (const auto& [from, to] : copies) {
+      C10_CUDA_CHECK(cudaMemcpy2DAsync(base + to * page, pitch, base + from * page, pitch, page, rows,
+                                       cudaMemcpyDeviceToDevice,
+                                       static_cast<cudaStream_t>(CurrentStream(memory))));
+    }
+  }
+
   c10::Device device_;
+  bool kv_fp8_;
   CudaWeights weights_;
   CudaForward forward_;
   CudaPages pages_;
   CudaDecoder decoder_;
   const void* last_address_ = nullptr;
+  const void* last_scales_ = nullptr;
   int64_t last_pages_ = 0;
 };
 

@@ -31,6 +31,9 @@ bool TensorCoresTake(const at::Tensor& weight) {
   return weight.size(0) % 16 == 0 && weight.size(1) % 16 == 0 && HasFp8Units(weight);
 }
 
+// Which product of a layer: what reads it decides whether it can be left without its scales.
+enum class Reader { kKernel, kFlashAttention };
+
 }  // namespace
 
 CudaRows::CudaRows(const CudaWeights& weights, int64_t rows) {
@@ -50,6 +53,7 @@ CudaRows::CudaRows(const CudaWeights& weights, int64_t rows) {
   quantised = at::empty({rows, std::max(c.hidden_size, c.q_width())}, bytes);
   inner_quantised = at::empty({rows, c.intermediate_size}, bytes);
   quantised_scale = at::empty({rows, 1}, options.dtype(at::kFloat));
+  mixed_scale = at::empty({rows, 1}, options.dtype(at::kFloat));
   inner_scale = at::empty({rows, 1}, options.dtype(at::kFloat));
 }
 
@@ -77,6 +81,7 @@ struct CudaForward::Pass {
     mixed8 = memory.quantised.flatten().narrow(0, 0, rows * config.q_width()).view({rows, -1});
     inner8 = cut(memory.inner_quantised);
     scale8 = cut(memory.quantised_scale);
+    mixed_scale8 = cut(memory.mixed_scale);
     inner_scale8 = cut(memory.inner_scale);
   }
 
@@ -87,27 +92,41 @@ struct CudaForward::Pass {
     for (size_t i = 0; i < model.layers.size(); ++i) {
       const LayerWeights& layer = model.layers[i];
       const CudaLayer& linear = weights.layers()[i];
-      Product(normal, hidden8, scale8, linear.qkv, qkv);
+      qkv_scale = Product(normal, hidden8, scale8, linear.qkv, qkv,
+                          UsesFlash() ? Reader::kFlashAttention : Reader::kKernel);
       Rotate<T>(layer, i);
       Attend<T>(i);
       if (weights.fp8()) {
         QuantiseRowsCuda(rows, config.q_width(), ConstData<T>(mixed), Data<uint8_t>(mixed8),
-                         Data<float>(scale8), stream);
+                         Data<float>(mixed_scale8), stream);
       }
-      Product(mixed, mixed8, scale8, linear.out, delta);
+      delta_scale = Product(mixed, mixed8, mixed_scale8, linear.out, delta);
       Norm<T>(layer.post_attention_norm, false, layer.router.defined());
       if (layer.router.defined()) {
-        delta.copy_(MoeForward(config.moe, layer, normal, {}, {}).hidden);
+        delta.copy_(Mixture(layer, linear));
+        delta_scale = {};
       } else {
-        Product(normal, hidden8, scale8, linear.gate_up, gate_up);
-        SwigluForwardCuda(rows, config.intermediate_size, ConstData<T>(gate_up), Data<T>(inner),
+        const ProductScale scale = Product(normal, hidden8, scale8, linear.gate_up, gate_up);
+        SwigluForwardCuda(rows, config.intermediate_size, ConstData<T>(gate_up), scale,
+                          weights.fp8() ? nullptr : Data<T>(inner),
                           weights.fp8() ? Data<uint8_t>(inner8) : nullptr,
                           weights.fp8() ? Data<float>(inner_scale8) : nullptr, stream);
-        Product(inner, inner8, inner_scale8, linear.down, delta);
+        delta_scale = Product(inner, inner8, inner_scale8, linear.down, delta);
       }
       const bool last = i + 1 == model.layers.size();
       Norm<T>(last ? model.norm : model.layers[i + 1].input_norm, false, last);
     }
+  }
+
+  at::Tensor Mixture(const LayerWeights& layer, const CudaLayer& linear) const {
+    if (!linear.experts_gate_up.values.defined()) {
+      return MoeForward(config.moe, layer, normal, {}, {.fp8 = weights.fp8()}).hidden;
+    }
+    const auto experts = [&](const at::Tensor& given, const at::Tensor& ends) {
+      const at::Tensor gate_up = Fp8GroupedProduct(RoundRowsToFp8(given), linear.experts_gate_up, ends);
+      return Fp8GroupedProduct(SwigluToFp8(gate_up), linear.experts_down, ends);
+    };
+    return RouteThrough(config.moe, layer.router, normal, {}, experts).hidden;
   }
 
   // hidden += delta, or the embeddings at first; normal = its norm, in FP8 too where a product follows.
@@ -116,7 +135,10 @@ struct CudaForward::Pass {
     RmsNormRows<T> norm{.rows = rows, .width = config.hidden_size};
     norm.x = ConstData<T>(first ? weights.model().embedding : hidden);
     if (first) norm.gather = IntData(batch.tokens);
-    if (!first) norm.delta = ConstData<T>(delta);
+    if (!first) {
+      norm.delta = ConstData<T>(delta);
+      norm.delta_scale = delta_scale;
+    }
     norm.weight = ConstData<T>(weight);
     norm.eps = static_cast<float>(config.rms_norm_eps);
     norm.sum = Data<T>(hidden);
@@ -128,8 +150,10 @@ struct CudaForward::Pass {
     RmsNormForwardCuda(norm, stream);
   }
 
-  static void Product(const at::Tensor& x, const at::Tensor& x8, const at::Tensor& x_scale,
-                      const CudaLinear& linear, at::Tensor& out) {
+  // out = x W^T + bias. Returns the scales that its reader must still multiply in: the FP8 units' kernels
+  // that know no scales are the fastest where there are few rows.
+  ProductScale Product(const at::Tensor& x, const at::Tensor& x8, const at::Tensor& x_scale,
+                       const CudaLinear& linear, at::Tensor& out, Reader reader = Reader::kKernel) const {
     const at::Tensor weight = linear.weight.t();
     if (!linear.scale.defined()) {
       if (linear.bias.defined()) {
@@ -137,6 +161,10 @@ struct CudaForward::Pass {
       } else {
         at::mm_out(out, x, weight);
       }
+    } else if (TensorCoresTake(linear.weight) && !linear.bias.defined() && reader == Reader::kKernel) {
+      at::_scaled_mm_out(out, x8, weight, weights.one(), weights.one(), std::nullopt, std::nullopt,
+                         out.scalar_type(), /*use_fast_accum=*/true);
+      return {ConstData<float>(x_scale), ConstData<float>(linear.scale)};
     } else if (TensorCoresTake(linear.weight)) {
       const std::optional<at::Tensor> bias =
           linear.bias.defined() ? std::optional(linear.bias) : std::nullopt;
@@ -148,6 +176,7 @@ struct CudaForward::Pass {
       if (linear.bias.defined()) exact.add_(linear.bias);
       out.copy_(exact);
     }
+    return {};
   }
 
   template <typename T>
@@ -162,22 +191,33 @@ struct CudaForward::Pass {
                             static_cast<float>(config.rms_norm_eps),
                             IntData(batch.positions),
                             ConstData<float>(rotation.cos),
-                            ConstData<float>(rotation.sin)};
-    const PagedKv<T> to{Keys<T>(i, 0),
-                        Keys<T>(i, 1),
-                        static_cast<int>(kCudaPageTokens),
-                        IntData(batch.page_table),
-                        batch.page_table.stride(0),
-                        IntData(batch.owners)};
+                            ConstData<float>(rotation.sin),
+                            qkv_scale};
+    PagedKv<T> to{.page_size = static_cast<int>(kCudaPageTokens),
+                  .page_table = IntData(batch.page_table),
+                  .table_stride = batch.page_table.stride(0),
+                  .sequence = IntData(batch.owners)};
+    if (pages.scales.defined()) {
+      to.keys_fp8 = Pages<uint8_t>(i, 0);
+      to.values_fp8 = Pages<uint8_t>(i, 1);
+      to.key_scale = Scales(i, 0);
+      to.value_scale = Scales(i, 1);
+    } else {
+      to.keys = Pages<T>(i, 0);
+      to.values = Pages<T>(i, 1);
+    }
     RotaryForwardCuda(in, Data<T>(rotated), &to, stream);
+  }
+
+  // torch's flash kernels take half precision and whole vectors alone.
+  bool UsesFlash() const {
+    return batch.cu_seqlens.defined() && rotated.scalar_type() == at::kBFloat16 && config.head_dim % 8 == 0 &&
+           config.head_dim <= 256;
   }
 
   template <typename T>
   void Attend(size_t i) {
-    // torch's flash kernels take half precision and whole vectors alone.
-    const bool flash = batch.cu_seqlens.defined() && rotated.scalar_type() == at::kBFloat16 &&
-                       config.head_dim % 8 == 0 && config.head_dim <= 256;
-    if (flash) {
+    if (UsesFlash()) {
       FlashAttention();
       return;
     }
@@ -188,8 +228,15 @@ struct CudaForward::Pass {
                             .head_dim = static_cast<int>(config.head_dim)};
       in.q = ConstData<T>(rotated) + begin * rotated.size(1);
       in.q_stride = rotated.size(1);
-      in.keys = Keys<T>(i, 0);
-      in.values = Keys<T>(i, 1);
+      if (pages.scales.defined()) {
+        in.keys_fp8 = Pages<uint8_t>(i, 0);
+        in.values_fp8 = Pages<uint8_t>(i, 1);
+        in.key_scale = Scales(i, 0);
+        in.value_scale = Scales(i, 1);
+      } else {
+        in.keys = Pages<T>(i, 0);
+        in.values = Pages<T>(i, 1);
+      }
       in.page_size = static_cast<int>(kCudaPageTokens);
       in.page_table = IntData(batch.page_table);
       in.table_stride = batch.page_table.stride(0);
@@ -212,9 +259,14 @@ struct CudaForward::Pass {
     mixed = std::get<0>(result).view({rows, -1});
   }
 
+  // Keys (part 0) or values (part 1) of a layer.
   template <typename T>
-  T* Keys(size_t layer, int64_t part) const {
-    const at::Tensor& memory = pages.memory;
+  T* Pages(size_t layer, int64_t part) const {
+    return At<T>(pages.memory, layer, part);
+  }
+  float* Scales(size_t layer, int64_t part) const { return At<float>(pages.scales, layer, part); }
+  template <typename T>
+  static T* At(const at::Tensor& memory, size_t layer, int64_t part) {
     return Data<T>(memory) + static_cast<int64_t>(layer) * memory.stride(0) + part * memory.stride(1);
   }
 
@@ -226,14 +278,25 @@ struct CudaForward::Pass {
   int64_t rows;
   void* stream;
   at::Tensor hidden, delta, normal, qkv, rotated, mixed, gate_up, inner;
-  at::Tensor hidden8, mixed8, inner8, scale8, inner_scale8;
+  at::Tensor hidden8, mixed8, inner8, scale8, mixed_scale8, inner_scale8;
+  ProductScale qkv_scale, delta_scale;  // of qkv and delta, not yet multiplied in
 };
 
 CudaForward::CudaForward(const CudaWeights& weights)
     : weights_(weights),
       rotation_(
           MakeRotationTable(weights.model().inverse_frequencies, weights.model().config.max_positions)) {
-  waits_ = std::ranges::count(weights.model().config.sparse, true) > 0;
+  // Grouped products of the GPU need whole vectors; experts of other sizes are run one by one.
+  const auto one_by_one = [&](const LayerWeights& layer) {
+    if (!layer.router.defined()) return false;
+    const auto grouped = [&](const at::Tensor& experts) {
+      return experts.size(1) % 8 == 0 && experts.size(2) % 8 == 0 &&
+             (!weights.fp8() || HasFp8GroupedProduct(experts));
+    };
+    return weights.dtype() != at::kBFloat16 || !grouped(layer.experts_gate_up) ||
+           !grouped(layer.experts_down);
+  };
+  waits_ = std::ranges::any_of(weights.model().layers, one_by_one);
 }
 
 at::Tensor CudaForward::Run(const CudaBatch& batch, const CudaPages& pages, CudaRows& memory) const {

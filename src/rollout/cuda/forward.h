@@ -16,7 +16,8 @@ inline constexpr int64_t kCudaPageTokens = 32;
 
 // Keys and values of all layers.
 struct CudaPages {
-  at::Tensor memory;  // [layers, 2, pages, kv_heads, kCudaPageTokens, head_dim]: keys, values
+  at::Tensor memory;  // [layers, 2, pages, kv_heads, kCudaPageTokens, head_dim]: keys, values; bytes for FP8
+  at::Tensor scales;  // for FP8: float32 [layers, 2, pages, kv_heads, kCudaPageTokens]
 };
 
 // The tokens of one pass; tensors are int32 on the GPU.
@@ -39,7 +40,7 @@ struct CudaRows {
 
   at::Tensor hidden, delta, normal, qkv, rotated, mixed, gate_up, inner;
   // FP8 inputs of the products, and their scales [rows, 1].
-  at::Tensor quantised, quantised_scale, inner_quantised, inner_scale;
+  at::Tensor quantised, quantised_scale, mixed_scale, inner_quantised, inner_scale;
 };
 
 class CudaForward {

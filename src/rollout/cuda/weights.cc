@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 
 #include "kernels/layer/quantise_rows.h"
 #include "ops/device.h"
@@ -33,17 +34,25 @@ void ForEachPair(const Model& from, Model& to, F f) {
   }
 }
 
-void Quantise(const at::Tensor& weight, CudaLinear* to) {
-  if (!weight.defined()) return;
+// weight [..., out, in], rounded by output channel, where `to` stands already or to new memory.
+void Quantise(const at::Tensor& weight, Fp8Rows* to) {
   const auto options = weight.options();
-  if (!to->weight.defined()) {
-    to->weight = at::empty(weight.sizes(), options.dtype(at::kFloat8_e4m3fn));
-    to->scale = at::empty({1, weight.size(0)}, options.dtype(at::kFloat));
+  if (!to->values.defined()) {
+    to->values = at::empty(weight.sizes(), options.dtype(at::kFloat8_e4m3fn));
+    to->scale = at::empty(weight.sizes().slice(0, weight.dim() - 1), options.dtype(at::kFloat));
   }
   WithElementType(weight, [&]<typename T>(T) {
-    QuantiseRowsCuda(weight.size(0), weight.size(1), ConstData<T>(weight), Data<uint8_t>(to->weight),
+    QuantiseRowsCuda(to->scale.numel(), weight.size(-1), ConstData<T>(weight), Data<uint8_t>(to->values),
                      Data<float>(to->scale), CurrentStream(weight));
   });
+}
+
+void Quantise(const at::Tensor& weight, CudaLinear* to) {
+  if (!weight.defined()) return;
+  Fp8Rows rows{to->weight, to->scale};
+  Quantise(weight, &rows);
+  to->weight = rows.values;
+  to->scale = rows.scale.view({1, -1});
 }
 
 }  // namespace
@@ -59,6 +68,7 @@ bool CudaWeights::Update(const Model& model) {
   const at::NoGradGuard no_grad;
   const bool first = model_.layers.empty();
   if (first) {
+    one_ = at::ones({}, model.embedding.options().dtype(at::kFloat));
     model_ = model;  // for the structure; the tensors are replaced below
     layers_.resize(model.layers.size());
   }
@@ -92,6 +102,11 @@ bool CudaWeights::Update(const Model& model) {
       } else {
         to->weight = linear->weight;
       }
+    }
+    if (fp8_ && from.router.defined() && HasFp8GroupedProduct(from.experts_gate_up) &&
+        HasFp8GroupedProduct(from.experts_down)) {
+      Quantise(from.experts_gate_up, &layers_[i].experts_gate_up);
+      Quantise(from.experts_down, &layers_[i].experts_down);
     }
   }
   return moved;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "ops/fp8_product.h"
 #include "rollout/engine.h"
 
 namespace augur {
@@ -19,6 +20,7 @@ struct CudaLinear {
 
 struct CudaLayer {
   CudaLinear qkv, out, gate_up, down;
+  Fp8Rows experts_gate_up, experts_down;  // undefined where experts compute in the model's type
 };
 
 // Weights of the precision's own type are shared with the model, unless `own`, so that an update in place
@@ -34,10 +36,13 @@ class CudaWeights {
   const std::vector<CudaLayer>& layers() const { return layers_; }
   at::ScalarType dtype() const { return dtype_; }
   bool fp8() const { return fp8_; }
+  // float32 1 on the GPU.
+  const at::Tensor& one() const { return one_; }
 
  private:
   bool fp8_, own_;
   at::ScalarType dtype_;
+  at::Tensor one_;
   Model model_;  // detached; shared or copied
   std::vector<CudaLayer> layers_;
 };

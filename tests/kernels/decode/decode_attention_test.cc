@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "kernels/device.h"
 
@@ -20,7 +21,16 @@ T Round(float x) {
 struct Case {
   int heads, kv_heads, head_dim, page_size, splits;
   std::vector<int> lengths;  // 0 for a row without a sequence
+  bool fp8 = false;          // keys and values in e4m3, scaled by token and head
 };
+
+// The value of an e4m3 byte.
+float FromE4m3(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                        : std::ldexp(1 + fraction / 8.0f, exponent - 7);
+  return bits & 128 ? -magnitude : magnitude;
+}
 
 // Pages in random order; whatever no sequence reads is NaN.
 template <typename T>
@@ -58,6 +68,30 @@ struct Problem {
     }
     for (size_t i = 0; i < c.lengths.size() * c.heads * c.head_dim; ++i)
       q.push_back(Round<T>(normal(random)));
+    if (c.fp8) RoundKeysAndValues();
+  }
+
+  // To e4m3 times a power of two, which T holds exactly; scales of values reach from tiny to large.
+  void RoundKeysAndValues() {
+    for (const auto& [plain, bytes, scales, least] : {std::tuple(&keys, &keys_fp8, &key_scale, -8),
+                                                      std::tuple(&values, &values_fp8, &value_scale, -30)}) {
+      bytes->assign(plain->size(), 0x7f);  // NaN
+      scales->assign(plain->size() / shape.head_dim, std::numeric_limits<float>::quiet_NaN());
+      for (size_t i = 0; i < plain->size(); ++i) {
+        const float x = static_cast<float>((*plain)[i]);
+        if (std::isnan(x)) continue;
+        const size_t token = i / shape.head_dim;
+        const float scale = std::ldexp(1.0f, least + static_cast<int>(token * 7 % (least == -8 ? 3 : 25)));
+        uint8_t best = 0;
+        for (int bits = 0; bits < 256; ++bits) {
+          if ((bits & 0x7f) == 0x7f) continue;
+          if (std::fabs(FromE4m3(bits) - 64 * x) < std::fabs(FromE4m3(best) - 64 * x)) best = bits;
+        }
+        (*scales)[token] = scale;
+        (*bytes)[i] = best;
+        (*plain)[i] = Round<T>(FromE4m3(best) * scale);
+      }
+    }
   }
 
   int64_t At(size_t s, int head, int t) const {
@@ -90,6 +124,8 @@ struct Problem {
   Case shape;
   int per_sequence = 0;
   std::vector<T> keys, values, q;
+  std::vector<uint8_t> keys_fp8, values_fp8;
+  std::vector<float> key_scale, value_scale;
   std::vector<int32_t> table, positions;
 };
 
@@ -108,8 +144,19 @@ void ExpectReference(const Case& c, double tolerance) {
   in.head_dim = c.head_dim;
   in.q = q.data();
   in.q_stride = static_cast<int64_t>(c.heads) * c.head_dim;
-  in.keys = keys.data();
-  in.values = values.data();
+  DeviceArray<uint8_t> keys_fp8(Device::kCuda, problem.keys_fp8),
+      values_fp8(Device::kCuda, problem.values_fp8);
+  DeviceArray<float> key_scale(Device::kCuda, problem.key_scale),
+      value_scale(Device::kCuda, problem.value_scale);
+  if (c.fp8) {
+    in.keys_fp8 = keys_fp8.data();
+    in.values_fp8 = values_fp8.data();
+    in.key_scale = key_scale.data();
+    in.value_scale = value_scale.data();
+  } else {
+    in.keys = keys.data();
+    in.values = values.data();
+  }
   in.page_size = c.page_size;
   in.page_table = table.data();
   in.table_stride = problem.per_sequence;
@@ -155,6 +202,20 @@ TEST(DecodeAttentionCuda, EqualsPlainSoftmaxForOddHeadsAndFloat32) {
   ExpectReference<float>({4, 2, 32, 16, 1, kLengths}, 1e-5);
   ExpectReference<float>({8, 2, 128, 32, 2, kLengths}, 1e-5);
   ExpectReference<float>({2, 1, 256, 32, 1, kLengths}, 1e-5);
+}
+
+TEST(DecodeAttentionCuda, ReadsKeysAndValuesInFp8) {
+  for (const int head_dim : {64, 128}) {
+    for (const auto& [heads, kv_heads] : {std::pair(4, 4), {32, 8}, {16, 1}, {7, 1}}) {
+      for (const int splits : {1, 4}) {
+        SCOPED_TRACE(testing::Message()
+                     << heads << "/" << kv_heads << " heads of " << head_dim << ", " << splits << " splits");
+        ExpectReference<BFloat16>({heads, kv_heads, head_dim, 32, splits, kLengths, true}, 4e-3);
+      }
+    }
+  }
+  ExpectReference<BFloat16>({4, 2, 80, 16, 1, kLengths, true}, 6e-3);
+  ExpectReference<float>({4, 2, 32, 16, 1, kLengths, true}, 1e-5);
 }
 
 TEST(DecodeAttentionCuda, LongSequencesSplitManyTimes) {

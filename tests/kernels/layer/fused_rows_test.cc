@@ -89,6 +89,51 @@ TEST_P(FusedNormCuda, GathersAddsNormsAndQuantisesInOnePass) {
   ExpectQuantised(got_y, width, quantised.ToHost(), scale.ToHost());
 }
 
+// The scales of an FP8 product, multiplied in where it is read, give what the scaled product gives.
+TEST(ProductScaleCuda, IsMultipliedInByNormAndSwiglu) {
+  constexpr int64_t kRows = 3;
+  for (const int64_t width : {64, 37}) {
+    std::vector<float> row = {0.5f, 2.0f, 0.25f}, column;
+    for (int64_t i = 0; i < 2 * width; ++i) column.push_back(std::ldexp(1.0f, static_cast<int>(i % 5) - 2));
+    const auto raw = Random(kRows * 2 * width, 21), x = Random(kRows * width, 22), weight = Random(width, 23);
+    std::vector<BFloat16> scaled, narrow, narrow_scaled;  // powers of two: nothing is rounded
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t i = 0; i < 2 * width; ++i) {
+        const float value = raw[r * 2 * width + i];
+        scaled.push_back(BFloat16::From(value * row[r] * column[i]));
+        if (i >= width) continue;
+        narrow.push_back(raw[r * 2 * width + i]);
+        narrow_scaled.push_back(scaled.back());
+      }
+    }
+    DeviceArray<float> rows(Device::kCuda, row), columns(Device::kCuda, column);
+    const auto swiglu = [&](const std::vector<BFloat16>& from, const ProductScale& scale) {
+      DeviceArray<BFloat16> in(Device::kCuda, from), out(Device::kCuda, Random(kRows * width, 24));
+      SwigluForwardCuda<BFloat16>(kRows, width, in.data(), scale, out.data(), nullptr, nullptr, nullptr);
+      return out.ToHost();
+    };
+    const auto norm = [&](const std::vector<BFloat16>& delta, const ProductScale& scale) {
+      DeviceArray<BFloat16> in(Device::kCuda, x), d(Device::kCuda, delta), w(Device::kCuda, weight),
+          out(Device::kCuda, Random(kRows * width, 25));
+      RmsNormRows<BFloat16> all{.rows = kRows, .width = width, .x = in.data()};
+      all.delta = d.data();
+      all.delta_scale = scale;
+      all.weight = w.data();
+      all.eps = 1e-6f;
+      all.y = out.data();
+      RmsNormForwardCuda(all, nullptr);
+      return out.ToHost();
+    };
+    const ProductScale scale{rows.data(), columns.data()};
+    const auto expect_equal = [](const std::vector<BFloat16>& a, const std::vector<BFloat16>& b) {
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(a[i].bits, b[i].bits) << i;
+    };
+    expect_equal(swiglu(raw, scale), swiglu(scaled, {}));
+    expect_equal(norm(narrow, scale), norm(narrow_scaled, {}));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Widths, FusedNormCuda, testing::Values(576, 2560, 16384, 77));
 
 TEST(FusedSwigluCuda, QuantisesItsOutput) {
@@ -98,7 +143,8 @@ TEST(FusedSwigluCuda, QuantisesItsOutput) {
     DeviceArray<BFloat16> in(Device::kCuda, gate_up), out(Device::kCuda, Random(kRows * width, 7));
     DeviceArray<uint8_t> quantised(Device::kCuda, std::vector<uint8_t>(kRows * width, 0x7f));
     DeviceArray<float> scale(Device::kCuda, std::vector<float>(kRows, -1));
-    SwigluForwardCuda(kRows, width, in.data(), out.data(), quantised.data(), scale.data(), nullptr);
+    SwigluForwardCuda<BFloat16>(kRows, width, in.data(), {}, out.data(), quantised.data(), scale.data(),
+                                nullptr);
     std::vector<BFloat16> expected(kRows * width);
     SwigluForwardCpu(kRows, width, gate_up.data(), expected.data());
     const auto got = out.ToHost();
