@@ -244,7 +244,8 @@ void AddBenchDecode(CLI::App& bench) {
   const auto options = std::make_shared<DecodeBenchFlags>();
   CLI::App* command =
       bench.add_subcommand("decode", "The parts of one decode step on a GPU, each timed alone");
-  command->add_option("--shape", options->shape, "qwen3-4b or smollm2-135m")->capture_default_str();
+  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, qwen3-8b or qwen3-30b-a3b")
+      ->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences decoded at once")->capture_default_str();
   command->add_option("--length", options->length, "Tokens of context of each")->capture_default_str();
   command->add_option("--support", options->support, "Most likely tokens recorded")->capture_default_str();

@@ -108,7 +108,8 @@ void AddBenchGenerate(CLI::App& bench) {
   const auto options = std::make_shared<GenerateBenchFlags>();
   CLI::App* command =
       bench.add_subcommand("generate", "The rollout engine on a known shape with random weights");
-  command->add_option("--shape", options->shape, "qwen3-4b or smollm2-135m")->capture_default_str();
+  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, qwen3-8b or qwen3-30b-a3b")
+      ->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16 or fp8")->capture_default_str();
   command->add_option("--kv-precision", options->kv_precision, "Of keys and values: bf16 or fp8")

@@ -189,7 +189,8 @@ void AddBenchStep(CLI::App& bench) {
   const auto options = std::make_shared<StepBenchFlags>();
   CLI::App* command =
       bench.add_subcommand("step", "A whole training step of a random model of a given shape, by its parts");
-  command->add_option("--shape", options->shape, "smollm2-135m or qwen3-4b")->capture_default_str();
+  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, qwen3-8b or qwen3-30b-a3b")
+      ->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16, fp8_rollout or fp8")
       ->capture_default_str();

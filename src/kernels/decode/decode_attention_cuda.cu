@@ -64,6 +64,7 @@ __device__ void MergeSplits(const Input<__nv_bfloat16>& in, int64_t head, __nv_b
 
 template <template <int> typename Share, int kDim, int kBlocksPerSm>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_bfloat16> in) {
+  constexpr int kTokens = Share<kDim>::kTokens;
   __shared__ Shared<kDim> shared;
   const int64_t sequence = blockIdx.z;
   const int chunks = (in.group + kQueries - 1) / kQueries;
@@ -71,16 +72,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
   const int queries = min(kQueries, in.group - first);
   const int64_t head = static_cast<int64_t>(kv_head) * in.group + first;
   const int length = in.positions[sequence] + 1;
-  const int tiles = length > 0 ? (length + kTile - 1) / kTile : 0;
+  const int tiles = length > 0 ? (length + kTokens - 1) / kTokens : 0;
   const int share = (tiles + in.splits - 1) / in.splits;
   const int end = min(tiles, static_cast<int>(blockIdx.x + 1) * share);
   const int warp = threadIdx.x / 32;
 
   const int64_t owner = in.owners ? in.owners[sequence] : sequence;
   const int32_t* table = in.page_table + owner * in.table_stride;
-  const int per_page = in.page_size / kTile;
+  const int per_page = in.page_size / kTokens;
   const auto offset = [&](int tile, int page) {
-    return ((static_cast<int64_t>(page) * in.kv_heads + kv_head) * in.page_size + tile % per_page * kTile) *
+    return ((static_cast<int64_t>(page) * in.kv_heads + kv_head) * in.page_size + tile % per_page * kTokens) *
            kDim;
   };
   Share<kDim> mine;
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
     int next = tile + kWarps;
     page = next < end ? table[next / per_page] : 0;
     for (; tile < end; tile = next, next += kWarps) {
-      float s[4];
+      float s[Share<kDim>::kScores];
       mine.Scores(s);
       const bool more = next < end;
       if (more) {
@@ -105,8 +106,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
         mine.LoadKeys(in, at);
         page = next + kWarps < end ? table[(next + kWarps) / per_page] : 0;
       }
-      const int count = length - tile * kTile;
-      if (count < kTile) mine.ClearValues(count);
+      const int count = length - tile * kTokens;
+      if (count < kTokens) mine.ClearValues(count);
       mine.Weigh(s, in.scale, count);
       mine.AddValues(s);
       if (more) mine.LoadValues(in, at);
@@ -275,7 +276,8 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
     const dim3 grid(static_cast<unsigned>(in.splits),
                     static_cast<unsigned>(in.kv_heads * ((group + kQueries - 1) / kQueries)), sequences);
     const bool crowded = static_cast<int64_t>(grid.x) * grid.y * grid.z <= kTargetBlocks;
-    fast = in.head_dim == 64 || in.head_dim == 128;
+    const int tokens = in.keys_fp8 != nullptr ? WideShareFp8<128>::kTokens : kTile;
+    fast = (in.head_dim == 64 || in.head_dim == 128) && in.page_size % tokens == 0;
     const auto launch = [&]<template <int> typename Share>() {
       if (in.head_dim == 64) {
         FastKernel<Share, 64, kCrowded><<<grid, kThreads, 0, queue>>>(input);
@@ -286,7 +288,7 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
       }
     };
     if (fast && in.keys_fp8 != nullptr) {
-      launch.template operator()<WarpShareFp8>();
+      crowded ? launch.template operator()<WarpShareFp8>() : launch.template operator()<WideShareFp8>();
     } else if (fast) {
       launch.template operator()<WarpShare>();
     }

@@ -89,11 +89,22 @@ __device__ __forceinline__ uint32_t PackHalf(float low, float high) {
 
 // Eight e4m3 values as half precision.
 __device__ __forceinline__ uint4 Widen(uint32_t first, uint32_t second) {
+#if __CUDA_ARCH__ >= 890
+  uint4 out;
+  asm("{.reg .b16 a, b, c, d;\n"
+      "mov.b32 {a, b}, %4; mov.b32 {c, d}, %5;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, a; cvt.rn.f16x2.e4m3x2 %1, b;\n"
+      "cvt.rn.f16x2.e4m3x2 %2, c; cvt.rn.f16x2.e4m3x2 %3, d;}"
+      : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+      : "r"(first), "r"(second));
+  return out;
+#else
   const auto two = [](uint32_t pair) {
     const __half2_raw wide = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);
     return static_cast<uint32_t>(wide.x) | static_cast<uint32_t>(wide.y) << 16;
   };
   return {two(first & 0xffff), two(first >> 16), two(second & 0xffff), two(second >> 16)};
+#endif
 }
 
 __device__ __forceinline__ uint32_t Part(const uint4& x, int i) {
@@ -118,6 +129,7 @@ __device__ __forceinline__ float SumOverTokens(float x) {
 // loads 16 bytes in a row. Lane = 4 * row + pair.
 template <int kDim>
 struct WarpShare {
+  static constexpr int kTokens = kTile, kScores = 4;
   static constexpr int kKeyLoads = kDim / 32, kValueLoads = kDim / 64;
   uint4 query[kKeyLoads];                  // of query `row`, dimensions 32 j + 8 pair ..
   uint4 key[2][kKeyLoads];                 // of tokens row and row + 8, likewise
@@ -220,23 +232,27 @@ struct WarpShare {
   static __device__ int Dimension(int j, int k) { return 64 * j + 8 * Row() + 2 * k; }
 };
 
-// The same for keys and values in FP8. Scores are multiplied by their key's scale. The value's scale v joins
-// the weight in its exponent, w = 2^(score + log2 v), so that weights of any size fit half precision; what is
-// divided by at the end sums w / v.
-template <int kDim>
-struct WarpShareFp8 {
+// The same for keys and values in FP8, kTiles tiles at a time: with two, what does not depend on the bytes is
+// done once for as many of them as in WarpShare. Scores are multiplied by their key's scale. The value's
+// scale v joins the weight in its exponent, w = 2^(score + log2 v), so that weights of any size fit half
+// precision; what is divided by at the end sums w / v.
+template <int kDim, int kTiles>
+struct ShareFp8 {
+  static constexpr int kTokens = kTiles * kTile, kScores = 4 * kTiles;
   static constexpr int kKeyLoads = kDim / 64;  // of 16 bytes
   static constexpr int kValueLoads = kDim / 64;
-  uint4 query[2 * kKeyLoads];              // half precision; [2 j + h]: dimensions 64 j + 16 pair + 8 h ..
-  uint4 key[2][kKeyLoads];                 // of tokens row and row + 8, dimensions 64 j + 16 pair ..
-  uint32_t value[4][2 * kValueLoads];      // of tokens 2 pair + {0, 1, 8, 9}, dimensions 8 kValueLoads row ..
-  float key_scale[2], value_scale[2];      // of tokens row and row + 8
-  float o[kValueLoads][4][4] = {};         // as in WarpShare, dimensions as Dimension tells
-  float most[2] = {-INFINITY, -INFINITY};  // of queries 2 pair + {0, 1}
-  float sum[2] = {};                       // over this lane's tokens
+  uint4 query[2 * kKeyLoads];        // half precision; [2 j + h]: dimensions 64 j + 16 pair + 8 h ..
+  uint4 key[2 * kTiles][kKeyLoads];  // of tokens row + 8 t, dimensions 64 j + 16 pair ..
+  uint32_t
+      value[8][2 * kValueLoads];  // of tokens 2 pair + {0, 1, 8, 9, ..., 25}, dimensions 8 kValueLoads row ..
+  float key_scale[2 * kTiles], value_scale[2 * kTiles];  // of tokens row + 8 t
+  float o[kValueLoads][4][4] = {};                       // as in WarpShare, dimensions as Dimension tells
+  float most[2] = {-INFINITY, -INFINITY};                // of queries 2 pair + {0, 1}
+  float sum[2] = {};                                     // over this lane's tokens
 
   static __device__ int Row() { return static_cast<int>(threadIdx.x % 32) / 4; }
   static __device__ int Pair() { return static_cast<int>(threadIdx.x) % 4; }
+  static __device__ int ValueToken(int t) { return 2 * Pair() + t % 2 + t / 2 * 8; }
   static __device__ int Dimension(int j, int k) { return 8 * kValueLoads * Row() + 8 * j + 2 * k; }
 
   __device__ void LoadQueries(const __nv_bfloat16* q, int count) {
@@ -255,7 +271,7 @@ struct WarpShareFp8 {
   __device__ void LoadKeys(const Input<__nv_bfloat16>& in, int64_t at) {
     const uint8_t* tile = in.keys_fp8 + at;
 #pragma unroll
-    for (int t = 0; t < 2; ++t) {
+    for (int t = 0; t < 2 * kTiles; ++t) {
       key_scale[t] = __ldg(in.key_scale + at / kDim + Row() + 8 * t);
 #pragma unroll
       for (int j = 0; j < kKeyLoads; ++j) {
@@ -267,10 +283,10 @@ struct WarpShareFp8 {
   __device__ void LoadValues(const Input<__nv_bfloat16>& in, int64_t at) {
     const uint8_t* tile = in.values_fp8 + at;
 #pragma unroll
-    for (int t = 0; t < 2; ++t) value_scale[t] = __ldg(in.value_scale + at / kDim + Row() + 8 * t);
+    for (int t = 0; t < 2 * kTiles; ++t) value_scale[t] = __ldg(in.value_scale + at / kDim + Row() + 8 * t);
 #pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      const uint8_t* from = tile + (2 * Pair() + t % 2 + t / 2 * 8) * kDim + 8 * kValueLoads * Row();
+    for (int t = 0; t < 4 * kTiles; ++t) {
+      const uint8_t* from = tile + ValueToken(t) * kDim + 8 * kValueLoads * Row();
       if constexpr (kValueLoads == 2) {
         const uint4 x = LoadOnce(from);
         value[t][0] = x.x, value[t][1] = x.y, value[t][2] = x.z, value[t][3] = x.w;
@@ -283,46 +299,61 @@ struct WarpShareFp8 {
 
   __device__ void ClearValues(int count) {
 #pragma unroll
-    for (int t = 0; t < 2; ++t) {
+    for (int t = 0; t < 2 * kTiles; ++t) {
       if (Row() + 8 * t >= count) value_scale[t] = 1;
     }
 #pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      if (2 * Pair() + t % 2 + t / 2 * 8 < count) continue;
+    for (int t = 0; t < 4 * kTiles; ++t) {
+      if (ValueToken(t) < count) continue;
 #pragma unroll
       for (int j = 0; j < 2 * kValueLoads; ++j) value[t][j] = 0;
     }
   }
 
-  __device__ void Scores(float s[4]) const {
+  // s[4 h + i]: of tile h as in WarpShare.
+  __device__ void Scores(float s[kScores]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) s[i] = 0;
+    for (int h = 0; h < kTiles; ++h) {
 #pragma unroll
-    for (int j = 0; j < 2 * kKeyLoads; ++j) {
-      const int first = 2 * (j % 2);
-      const uint4 early = Widen(Part(key[0][j / 2], first), Part(key[0][j / 2], first + 1));
-      const uint4 late = Widen(Part(key[1][j / 2], first), Part(key[1][j / 2], first + 1));
-      MmaHalf(s, early.x, late.x, early.y, late.y, query[j].x, query[j].y);
-      MmaHalf(s, early.z, late.z, early.w, late.w, query[j].z, query[j].w);
+      for (int i = 0; i < 4; ++i) s[4 * h + i] = 0;
+#pragma unroll
+      for (int j = 0; j < 2 * kKeyLoads; ++j) {
+        const int first = 2 * (j % 2);
+        const uint4 early = Widen(Part(key[2 * h][j / 2], first), Part(key[2 * h][j / 2], first + 1));
+        const uint4 late = Widen(Part(key[2 * h + 1][j / 2], first), Part(key[2 * h + 1][j / 2], first + 1));
+        MmaHalf(s + 4 * h, early.x, late.x, early.y, late.y, query[j].x, query[j].y);
+        MmaHalf(s + 4 * h, early.z, late.z, early.w, late.w, query[j].z, query[j].w);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[4 * h + i] *= key_scale[2 * h + i / 2];
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) s[i] *= key_scale[i / 2];
   }
 
-  __device__ void Weigh(float s[4], float scale, int count) {
+  __device__ void Weigh(float s[kScores], float scale, int count) {
+    float inverse[2 * kTiles];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      s[i] = Row() + i / 2 * 8 < count ? s[i] * scale + __log2f(value_scale[i / 2]) : -INFINITY;
+    for (int t = 0; t < 2 * kTiles; ++t) {
+      const float shift = __log2f(value_scale[t]);
+      inverse[t] = Exp2(-shift);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        s[2 * t + i] = Row() + 8 * t < count ? s[2 * t + i] * scale + shift : -INFINITY;
+      }
     }
-    const float inverse[2] = {1.0f / value_scale[0], 1.0f / value_scale[1]};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float now = fmaxf(most[i], MaxOverTokens(fmaxf(s[i], s[i + 2])));
+      float largest = s[i];
+#pragma unroll
+      for (int t = 1; t < 2 * kTiles; ++t) largest = fmaxf(largest, s[2 * t + i]);
+      const float now = fmaxf(most[i], MaxOverTokens(largest));
       const float shrink = Exp2(most[i] - now);
       most[i] = now;
-      s[i] = Exp2(s[i] - now);
-      s[i + 2] = Exp2(s[i + 2] - now);
-      sum[i] = sum[i] * shrink + s[i] * inverse[0] + s[i + 2] * inverse[1];
+      sum[i] *= shrink;
+#pragma unroll
+      for (int t = 0; t < 2 * kTiles; ++t) {
+        s[2 * t + i] = Exp2(s[2 * t + i] - now);
+        sum[i] += s[2 * t + i] * inverse[t];
+      }
 #pragma unroll
       for (int j = 0; j < kValueLoads; ++j) {
 #pragma unroll
@@ -334,22 +365,31 @@ struct WarpShareFp8 {
     }
   }
 
-  __device__ void AddValues(const float s[4]) {
-    const uint32_t early = Transpose(PackHalf(s[0], s[1])), late = Transpose(PackHalf(s[2], s[3]));
+  __device__ void AddValues(const float s[kScores]) {
 #pragma unroll
-    for (int j = 0; j < kValueLoads; ++j) {
-      uint4 v[4];
+    for (int h = 0; h < kTiles; ++h) {
+      const float* part = s + 4 * h;
+      const uint32_t early = Transpose(PackHalf(part[0], part[1])),
+                     late = Transpose(PackHalf(part[2], part[3]));
 #pragma unroll
-      for (int t = 0; t < 4; ++t) v[t] = Widen(value[t][2 * j], value[t][2 * j + 1]);
+      for (int j = 0; j < kValueLoads; ++j) {
+        uint4 v[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t v0 = Part(v[0], i), v1 = Part(v[1], i), v2 = Part(v[2], i), v3 = Part(v[3], i);
-        MmaHalf(o[j][i], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
-                __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632), early, late);
+        for (int t = 0; t < 4; ++t) v[t] = Widen(value[4 * h + t][2 * j], value[4 * h + t][2 * j + 1]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t v0 = Part(v[0], i), v1 = Part(v[1], i), v2 = Part(v[2], i), v3 = Part(v[3], i);
+          MmaHalf(o[j][i], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
+                  __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632), early, late);
+        }
       }
     }
   }
 };
+template <int kDim>
+using WarpShareFp8 = ShareFp8<kDim, 1>;
+template <int kDim>
+using WideShareFp8 = ShareFp8<kDim, 2>;
 
 }  // namespace
 }  // namespace augur
