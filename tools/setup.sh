@@ -53,20 +53,24 @@ make_venv() {
   cp "$requirements" "$dir/installed-requirements.txt"
 }
 
-# Files to compare with, from packages whose dependencies are not wanted here.
-install_truth() {
-  if cmp -s requirements-truth.txt .venv/truth/installed-requirements.txt; then return; fi
-  say "installing Python packages into .venv/truth"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/truth \
-    -r requirements-truth.txt
-  cp requirements-truth.txt .venv/truth/installed-requirements.txt
+# install_apart FOLDER REQUIREMENTS VENV: packages alone, without what they depend on, in a folder of an environment.
+install_apart() {
+  local folder=$1 requirements=$2 venv=$3
+  if cmp -s "$requirements" "$folder/installed-requirements.txt"; then return; fi
+  say "installing Python packages into $folder"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$folder" \
+    -r "$requirements"
+  cp "$requirements" "$folder/installed-requirements.txt"
 }
 
-# Environments for the adapters' tests, one per framework.
+# Environments for the adapters' tests, one per framework, with the oldest version that is supported in a folder apart.
 adapters=(trl verl)
 make_adapter_venvs() {
   local name
-  for name in "${adapters[@]}"; do make_venv ".venv-$name" "requirements-$name.txt" .venv; done
+  for name in "${adapters[@]}"; do
+    make_venv ".venv-$name" "requirements-$name.txt" .venv
+    install_apart ".venv-$name/oldest" "requirements-$name-oldest.txt" ".venv-$name"
+  done
 }
 
 # build_augur [TARGET...]: all targets unless some are named.
@@ -84,10 +88,11 @@ build_augur() {
 }
 
 set_up_python() { # everything but the build
-  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed"
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "Python 3.11 or newer is needed and $(python3 --version) found; install it and put it first in PATH"
   install_system_packages "${system_packages[@]}"
   make_venv .venv requirements.txt
-  install_truth
+  install_apart .venv/truth requirements-truth.txt .venv # files to compare with
 }
 
 # set_up [TARGET...]: everything build/augur needs, and the named targets, or all.

@@ -1,8 +1,11 @@
 """What the adapters refuse, with the reason and the remedy."""
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from packaging.specifiers import SpecifierSet
 
 # Settings under which tokens come from softmax(logits / temperature), by the names TRL, transformers, verl and vLLM
 # share. The first value is the one a message advises.
@@ -112,7 +115,18 @@ def check_support_size(support_size: int, where: str = "") -> None:
         )
 
 
+# The versions each adapter's tests run with (tests/python/adapters, docs/development.md); newer patches of them too.
+TESTED = {"trl": ">=1.15,<1.17", "verl": ">=0.9,<0.10"}
+_noted: set[str] = set()
+
+
 def check_version(package: str, found: str, tested: str) -> None:
-    """The adapters reach into a framework's internals, which another version may have moved."""
-    if found != tested:
-        raise ImportError(f"augur works with {package} {tested}, found {found}; pip install {package}=={tested}")
+    """Says once in a process that a version is outside the tested range: an adapter reaches into a framework's
+    internals, which another version may have moved."""
+    if found in SpecifierSet(tested, prereleases=True) or package in _noted:
+        return
+    _noted.add(package)
+    logging.getLogger("augur").warning(
+        f"{package} {found}: Augur's adapter is tested with {package} {tested}; "
+        f"if something fails, pip install '{package}{tested}'"
+    )

@@ -9,6 +9,8 @@ from itertools import chain
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
 from augur.loss import Metric
 from augur.masks import Decision
@@ -54,23 +56,44 @@ def from_ranked(
 ) -> Support:
     """The support of one response from the ragged rows an inference server returns: for each token its K or K+1
     candidates, the sampled one among them; None stands for a log-prob that is not a number."""
-    if not len(tokens) == len(ids) == len(logprobs):
+    padded_ids, padded = _padded(len(tokens), ids, logprobs)
+    sampled = torch.tensor(tokens, dtype=torch.int64)
+    match = padded_ids == sampled[:, None]
+    token_logprobs = torch.where(match, padded, 0).sum(1).masked_fill(~match.any(1), torch.nan)
+    return arrange(sampled, token_logprobs, padded_ids, padded, support_size)
+
+
+def from_candidates(
+    tokens: list[int],
+    token_logprobs: list[float],
+    ids: list[list[int]],
+    logprobs: list[list[float | None]],
+    support_size: int,
+) -> Support:
+    """As from_ranked, from a server that gives the sampled token's log-prob apart from the candidates."""
+    return arrange(
+        torch.tensor(tokens, dtype=torch.int64),
+        torch.tensor(token_logprobs, dtype=torch.float32),
+        *_padded(len(tokens), ids, logprobs),
+        support_size,
+    )
+
+
+def _padded(count: int, ids: list[list[int]], logprobs: list[list[float | None]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ragged rows as tensors [count, C], filled with -1 and -inf."""
+    if not count == len(ids) == len(logprobs):
         raise ValueError(
-            f"support: {len(tokens)} tokens came with {len(ids)} rows of ids and {len(logprobs)} rows of log-probs; "
+            f"support: {count} tokens came with {len(ids)} rows of ids and {len(logprobs)} rows of log-probs; "
             "an inference server must give one row per token"
         )
     lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
-    width = int(lengths.max()) if len(ids) else 0
-    used = torch.arange(width) < lengths[:, None]
+    used = torch.arange(int(lengths.max()) if count else 0) < lengths[:, None]
     padded_ids = torch.full(used.shape, -1, dtype=torch.int64)
     padded = torch.full(used.shape, -torch.inf)
     padded_ids[used] = torch.tensor(list(chain.from_iterable(ids)), dtype=torch.int64)
     values = [torch.nan if x is None else x for x in chain.from_iterable(logprobs)]
     padded[used] = torch.tensor(values, dtype=torch.float32)
-    sampled = torch.tensor(tokens, dtype=torch.int64)
-    match = (padded_ids == sampled[:, None]) & used
-    token_logprobs = torch.where(match, padded, 0).sum(1).masked_fill(~match.any(1), torch.nan)
-    return arrange(sampled, token_logprobs, padded_ids, padded, support_size)
+    return padded_ids, padded
 
 
 class SupportRecorder:
@@ -136,24 +159,57 @@ def support_logits(
     return out
 
 
+class VocabShard(NamedTuple):
+    """The part of the vocabulary whose logits a rank holds: those from `start` on, as many as its logits have columns.
+    Columns from `vocab_size` on are padding."""
+
+    group: ProcessGroup
+    start: int
+    vocab_size: int
+
+
 def read_logits(
-    logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, with_square: bool
+    logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, with_square: bool, shard: VocabShard | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Where the logits [n, V] exist: the policy's log-probs at the support [N, M] of the rows [N] and, asked for, the
-    sum of squared probabilities outside it [N]; float32."""
-    used, ids = ids >= 0, ids.clamp(min=0).long()
+    sum of squared probabilities outside it [N]; float32. With `shard`, of all ranks of its group, each with its part of
+    the columns, and the same on each."""
     policy = torch.empty(ids.shape, dtype=torch.float32, device=logits.device)
     square = torch.empty(len(rows), dtype=torch.float32, device=logits.device) if with_square else None
     chunk = max(1, _GATHER_BYTES // (4 * logits.shape[1]))
     for start in range(0, len(rows), chunk):
         part = slice(start, start + chunk)
-        log_pi = torch.log_softmax(logits[rows[part]].float(), -1)
-        policy[part] = log_pi.gather(1, ids[part])
+        policy[part], sums = _read_rows(logits[rows[part]].float(), ids[part].long(), with_square, shard)
         if square is not None:
-            # Over the others alone: a difference of sums would lose the digits that matter.
-            log_pi.scatter_(1, torch.where(used[part], ids[part], ids[part, :1]), -torch.inf)
-            square[part] = (2 * log_pi).exp().sum(1)
+            square[part] = sums
     return policy, square
+
+
+def _read_rows(
+    z: torch.Tensor, ids: torch.Tensor, with_square: bool, shard: VocabShard | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    start, count = 0, z.shape[1]
+    if shard is not None:
+        start = shard.start
+        z[:, max(0, shard.vocab_size - start) :] = -torch.inf
+    largest = z.amax(1, keepdim=True)
+    if shard is not None:
+        dist.all_reduce(largest, dist.ReduceOp.MAX, shard.group)
+    z = torch.nn.functional.pad(z - largest, (0, 1))  # a column more, for the ids that this rank does not hold
+    here = (ids >= start) & (ids < start + count)
+    column = torch.where(here, ids - start, count)
+    weights = z.exp()
+    weights[:, count] = 0
+    sums = [z.gather(1, column), weights.sum(1, keepdim=True)]
+    if with_square:
+        # Over the others alone: a difference of sums would lose the digits that matter.
+        sums.append(weights.scatter_(1, column, 0).square_().sum(1, keepdim=True))
+    total = torch.cat(sums, 1)
+    if shard is not None:
+        dist.all_reduce(total, dist.ReduceOp.SUM, shard.group)
+    m = ids.shape[1]
+    policy = total[:, :m] - total[:, m : m + 1].log()
+    return policy, total[:, m + 1] / total[:, m] ** 2 if with_square else None
 
 
 def tail_square(

@@ -4,28 +4,37 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.utils.ulysses import get_ulysses_sequence_parallel_rank, get_ulysses_sequence_parallel_world_size
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 
+from augur.support import Support
 from augur.verl.loss import MaskedLoss, rule_of
+
+
+class MaskedEngine:
+    """Before an engine of verl's in the order of bases: puts the mask around a loss of Augur's."""
+
+    def forward_backward_batch(
+        self, data: TensorDict, loss_function: Callable | None, forward_only: bool = False
+    ) -> Any:  # noqa: ANN401
+        config = getattr(loss_function, "keywords", {}).get("config")  # a partial of verl's ppo_loss
+        rule = rule_of(config) if hasattr(config, "policy_loss") else None
+        if rule is not None:
+            _refuse_hidden_logits(data)
+            _refuse_without_support(data)
+            loss_function = MaskedLoss(loss_function, rule)
+        return super().forward_backward_batch(data, loss_function, forward_only)
 
 
 # verl looks for (device, vendor) before the device alone, under which its own engines are registered.
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")
-class AugurFSDPEngine(FSDPEngineWithLMHead):
+class AugurFSDPEngine(MaskedEngine, FSDPEngineWithLMHead):
     """verl's engine; where the loss is one of Augur's, it reads the support's log-probs off the logits of the same
     forward that gives the gradient."""
-
-    def forward_step(self, micro_batch: TensorDict, loss_function: Callable | None, forward_only: bool) -> tuple:
-        config = getattr(loss_function, "keywords", {}).get("config")  # a partial of verl's ppo_loss
-        rule = rule_of(config) if hasattr(config, "policy_loss") else None
-        if rule is not None:
-            _refuse_hidden_logits(micro_batch)
-            loss_function = MaskedLoss(loss_function, rule)
-        return super().forward_step(micro_batch, loss_function, forward_only)
 
     def prepare_model_outputs(
         self,
@@ -38,21 +47,59 @@ class AugurFSDPEngine(FSDPEngineWithLMHead):
             # verl calls this for the top K of a distillation, and packs what it returns.
             tu.assign_non_tensor_data(micro_batch, "distillation_use_topk", True)
             logits_processor_func = partial(
-                logits_processor_func.read_logits,
+                read_packed,
+                logits_processor_func,
                 shard=get_ulysses_sequence_parallel_rank(),
                 shards=get_ulysses_sequence_parallel_world_size(),
             )
         return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
 
 
-def _refuse_hidden_logits(micro_batch: TensorDict) -> None:
-    if tu.get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
+def read_packed(
+    loss: MaskedLoss, student_logits: torch.Tensor, data: TensorDict, shard: int = 0, shards: int = 1
+) -> dict:
+    """Decisions [1, n] from packed logits [1, n, V]. shard: which part of the packed sequence they are, under sequence
+    parallelism."""
+    rows = student_logits.shape[1]
+
+    def part(x: torch.Tensor, value: float) -> torch.Tensor:
+        x = torch.nn.functional.pad(x, (0, 0, 0, max(0, rows * shards - len(x))), value=value)
+        return x[rows * shard : rows * (shard + 1)]
+
+    ids, logprobs = flat_support(data)
+    out = loss.decide(student_logits[0], Support(part(ids, -1), part(logprobs, -torch.inf)))
+    return {name: x[None] for name, x in out.items()}
+
+
+def flat_support(data: TensorDict) -> Support:
+    """[tokens, M], the sequences of the batch one behind the other; row t belongs to token t + 1."""
+    both = (data["teacher_ids"], data["teacher_logprobs"])  # dense where all sequences are as long
+    return Support(*(x.values() if x.is_nested else x.flatten(0, 1) for x in both))
+
+
+def _refuse_hidden_logits(data: TensorDict) -> None:
+    if tu.get_non_tensor_data(data=data, key="use_fused_kernels", default=False):
         raise ValueError(
             "actor_rollout_ref.model.use_fused_kernels: is True; fused kernels hide the logits that the mask reads; "
             "set it to False"
         )
-    if tu.get_non_tensor_data(data=micro_batch, key="distillation_use_topk", default=False):
+    if tu.get_non_tensor_data(data=data, key="distillation_use_topk", default=False):
         raise ValueError(
             "distillation: top-K distillation uses the fields that carry the mask's support; set "
             "distillation.enabled=False"
+        )
+
+
+def _refuse_without_support(data: TensorDict) -> None:
+    """Here, because an error in the rollout would not end the run."""
+    if "teacher_ids" not in data or "teacher_logprobs" not in data:
+        raise ValueError(
+            "support: the batch has none; the rollout must record it, so use the agent loops single_turn_agent or "
+            "tool_agent, or derive your own from augur.verl.SupportMixin, and see that `pip show augur-rl` finds the "
+            "package on every node"
+        )
+    if not (flat_support(data).ids[:, 0] >= 0).any():
+        raise ValueError(
+            "support: no token of the batch has one, so nothing would be learned; the rollout's servers gave no top-K "
+            "log-probs, and the log of the agent loop workers says why"
         )

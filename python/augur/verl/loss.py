@@ -12,11 +12,9 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from augur import support
 from augur.masks import Decision, MaskRule, decide
+from augur.support import Support, VocabShard
+from augur.verl.config import LOSS_MODES, check_mode
 
-# Loss modes and the presets behind them; `augur` alone is the paper's rule.
-LOSS_MODES = {"augur": "predictive-kl-aggregated"} | {
-    f"augur_{name.replace('-', '_')}": name for name in MaskRule.presets()
-}
 _LOG_RATIO_LIMIT = 20.0
 
 # The mask of the loss under way. verl's loss passes a fixed set of fields, so it cannot come as an argument.
@@ -29,9 +27,7 @@ def rule_of(config: ActorConfig) -> MaskRule | None:
     Thresholds come from clip_ratio_high (A > 0) and clip_ratio_low (A < 0), as for verl's own dppo_kl and dppo_tv.
     """
     mode = config.policy_loss.get("loss_mode", "vanilla")
-    if mode not in LOSS_MODES:
-        if mode.split("_")[0] == "augur":
-            raise ValueError(f"policy_loss.loss_mode: unknown mode '{mode}'; Augur's are {', '.join(LOSS_MODES)}")
+    if not check_mode(mode):
         return None
     low = config.clip_ratio if config.clip_ratio_low is None else config.clip_ratio_low
     high = config.clip_ratio if config.clip_ratio_high is None else config.clip_ratio_high
@@ -55,7 +51,7 @@ def masked_policy_loss(
     if keep is None:
         raise ValueError(
             "augur loss: there is no mask for this batch, because the engine that decides is not Augur's; use the "
-            "strategy fsdp or fsdp2 on CUDA, and see that `pip show augur` finds the package on every node"
+            "strategy fsdp, fsdp2 or megatron on CUDA, and see that `pip show augur-rl` finds the package on every node"
         )
     if rollout_is_weights is not None:
         raise ValueError(
@@ -86,29 +82,23 @@ class MaskedLoss:
     def __init__(self, loss_function, rule: MaskRule) -> None:  # noqa: ANN001  a partial of verl's ppo_loss
         self._loss_function, self._rule = loss_function, rule
 
-    def read_logits(self, student_logits: torch.Tensor, data: TensorDict, shard: int = 0, shards: int = 1) -> dict:
-        """Decisions [1, n] from packed logits [1, n, V] at the temperature; row t predicts token t + 1.
+    def decide(self, logits: torch.Tensor, recorded: Support, shard: VocabShard | None = None) -> dict:
+        """Decisions [n] from logits [n, V] at the temperature and the support [n, M] of what each row predicts.
 
-        They are taken for both signs of the advantage, which is not packed. shard: which part of the packed sequence
-        the logits are, under sequence parallelism.
+        They are taken for both signs of the advantage, which is not packed as the logits are.
         """
-        if "teacher_ids" not in data or "teacher_logprobs" not in data:
-            raise ValueError(
-                "support: the batch has none; the rollout must record it, so use the agent loop single_turn_agent "
-                "without tools, and see that `pip show augur` finds the package on every node"
-            )
-        logits = student_logits[0].detach()
-        recorded = _packed_support(data, len(logits), shard, shards)
+        logits = logits.detach()
         rows = (recorded.ids[:, 0] >= 0).nonzero()[:, 0]
         exact = self._rule.tail == "exact" and self._rule.direction == "predicted"
         ids, behaviour = recorded.ids[rows], recorded.logprobs[rows]
-        policy, square = support.read_logits(logits, rows, ids, exact)
-        out = {name: logits.new_zeros(1, len(logits), dtype=torch.float32) for name in _OUTPUTS}
+        policy, square = support.read_logits(logits, rows, ids, exact, shard)
+        vocab_size = logits.shape[1] if shard is None else shard.vocab_size
+        out = {name: logits.new_zeros(len(logits), dtype=torch.float32) for name in _OUTPUTS}
         for name, sign in (("augur_flags_up", 1.0), ("augur_flags_down", -1.0)):
             signs = torch.full((len(rows),), sign, device=logits.device)
-            decision = decide(self._rule, behaviour, policy, signs, logits.shape[1], square, validate=False)
-            out[name].fill_(_MISSING)[0, rows] = decision.flags.float()
-            out["augur_divergence"][0, rows] = decision.divergence.float()
+            decision = decide(self._rule, behaviour, policy, signs, vocab_size, square, validate=False)
+            out[name].fill_(_MISSING)[rows] = decision.flags.float()
+            out["augur_divergence"][rows] = decision.divergence.float()
         return out
 
     def __call__(self, model_output: dict, data: TensorDict, dp_group=None) -> tuple[torch.Tensor, dict]:  # noqa: ANN001
@@ -132,18 +122,6 @@ class MaskedLoss:
 
 _OUTPUTS = ("augur_flags_up", "augur_flags_down", "augur_divergence")
 _MISSING = 32
-
-
-def _packed_support(data: TensorDict, rows: int, shard: int, shards: int) -> support.Support:
-    """[rows, M]: the part of the packed sequence that belongs to `rows` logits, padded with rows without support."""
-
-    def packed(key: str, value: float) -> torch.Tensor:
-        x = data[key]
-        x = x.values() if x.is_nested else x.flatten(0, 1)
-        x = torch.nn.functional.pad(x, (0, 0, 0, max(0, rows * shards - len(x))), value=value)
-        return x[rows * shard : rows * (shard + 1)]
-
-    return support.Support(packed("teacher_ids", -1), packed("teacher_logprobs", -torch.inf))
 
 
 def _global_means(sums: torch.Tensor, data: TensorDict) -> dict[str, Metric]:

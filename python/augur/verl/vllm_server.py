@@ -4,12 +4,14 @@ verl's server asks vLLM for the sampled token's log-prob alone. Augur's agent lo
 verl's asks with True, and this server then lets vLLM give as many.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+from verl.workers.rollout.replica import TokenOutput
 
 from augur import support
+from augur.support import Support
 
 
 class RecordingEngine:
@@ -34,7 +36,8 @@ class RecordingEngine:
 
 
 class RecordingServer:
-    """Before verl's vLLMHttpServer in the order of bases."""
+    """Before verl's vLLMHttpServer in the order of bases. With prefill and decode apart, the decoding server
+    records."""
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, *args, **kwargs
@@ -52,20 +55,14 @@ class RecordingServer:
             del engine.sizes[request_id]
             output = engine.outputs.pop(request_id, None)
         if output is not None and output.outputs:
-            response = output.outputs[0]
-            ids = [list(row) for row in response.logprobs]
-            logprobs = [[entry.logprob for entry in row.values()] for row in response.logprobs]
-            recorded = support.from_ranked(list(response.token_ids), ids, logprobs, size)
+            # In a thread: a long response has hundreds of thousands of log-probs, and other requests wait for the loop.
+            recorded = await asyncio.to_thread(_support_of, output.outputs[0], size)
             result.extra_fields["support_ids"] = recorded.ids.numpy()
             result.extra_fields["support_logprobs"] = recorded.logprobs.numpy()
         return result
 
 
-def _load_replica() -> type[RolloutReplica]:
-    from augur.verl.vllm_replica import AugurVLLMReplica  # imports vLLM, which a trainer's process may lack
-
-    return AugurVLLMReplica
-
-
-def register_vllm_server() -> None:
-    RolloutReplicaRegistry.register("vllm", _load_replica)
+def _support_of(response: Any, size: int) -> Support:  # noqa: ANN401  vLLM's CompletionOutput
+    ids = [list(row) for row in response.logprobs]
+    logprobs = [[entry.logprob for entry in row.values()] for row in response.logprobs]
+    return support.from_ranked(list(response.token_ids), ids, logprobs, size)

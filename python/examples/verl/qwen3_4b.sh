@@ -3,7 +3,7 @@
 #
 #   qwen3_4b.sh NODES MODEL TRAIN.parquet VAL.parquet [key=value...]
 #
-# NODES machines of 8 GPUs, with `pip install augur verl[vllm,fsdp]==0.9.1` on each. Start Ray on the first with
+# NODES machines of 8 GPUs, with `pip install augur-rl 'verl[vllm,fsdp]>=0.9,<0.10'` on each. Start Ray on the first with
 # `ray start --head`, on the others with `ray start --address=FIRST:6379`, and run this on the first. One machine needs
 # no Ray started before. TRAIN: DAPO-Math-17k, VAL: AIME24 and AIME25, as verl's examples/data_preprocess write them.
 #

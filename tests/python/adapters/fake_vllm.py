@@ -44,6 +44,7 @@ class FakeLLM:
 
     def __init__(self, engine):
         self.engine = engine
+        self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(max_model_len=128))
 
     def generate(self, prompts, sampling_params, use_tqdm):
         return [self._request(prompt["prompt_token_ids"], sampling_params) for prompt in prompts]
@@ -51,12 +52,10 @@ class FakeLLM:
     def _request(self, prompt, params):
         tokens, rows = self.engine.complete(prompt, params.max_tokens, params.temperature, params.logprobs)
         logprobs = [{i: SimpleNamespace(rank=rank, logprob=x) for i, (rank, x) in row.items()} for row in rows]
-        return SimpleNamespace(
-            prompt_token_ids=prompt, outputs=[SimpleNamespace(token_ids=tuple(tokens), logprobs=logprobs)]
-        )
+        return SimpleNamespace(prompt_token_ids=prompt, outputs=[SimpleNamespace(token_ids=tokens, logprobs=logprobs)])
 
 
-def make_client(engine, logprobs_mode: str) -> VLLMClient:
+def make_client(engine, info: dict) -> VLLMClient:
     """TRL's client with its HTTP calls answered here, in the shape of /v1/completions."""
 
     def post(url, json):
@@ -79,7 +78,7 @@ def make_client(engine, logprobs_mode: str) -> VLLMClient:
 
     client = VLLMClient.__new__(VLLMClient)
     client.base_url, client.model, client._post = "http://fake", "tiny", post
-    client.get_server_info = lambda: {"model_config": {"logprobs_mode": logprobs_mode}}
+    client.get_server_info = lambda: {"model_config": {"logprobs_mode": "processed_logprobs"}} | info
     return client
 
 
@@ -87,14 +86,14 @@ def make_client(engine, logprobs_mode: str) -> VLLMClient:
 def fake_vllm(monkeypatch):
     """Installs the fake; the call returns a list that receives the engine once a trainer makes one."""
 
-    def install(logprobs_mode="processed_logprobs", nan_every=0):
+    def install(nan_every=0, **info):
         engines = []
 
         def init(generation):
             engine = FakeEngine(generation.model, nan_every)
             engines.append(engine)
             if generation.mode == "server":
-                generation.vllm_client = make_client(engine, logprobs_mode)
+                generation.vllm_client = make_client(engine, info)
             else:
                 generation.llm = FakeLLM(engine)
 

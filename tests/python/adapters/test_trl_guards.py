@@ -1,11 +1,19 @@
 """What AugurGRPOConfig and AugurGRPOTrainer refuse, and how they say it."""
 
+import functools
+from types import SimpleNamespace
+
 import pytest
 import torch
-from trl import GRPOConfig, TrlParser
+import trl
+from accelerate.utils import DistributedType
+from packaging.specifiers import SpecifierSet
+from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from augur import MaskRule, guards
 from augur.trl import AugurGRPOConfig, AugurGRPOTrainer
+from augur.trl import trainer as trainer_module
+from augur.trl.head import obstacle
 from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_tokenizer, make_trainer
 
 
@@ -65,36 +73,6 @@ def test_neutral_settings_pass(tmp_path, changes):
     make_config(tmp_path, **changes)
 
 
-def look_up(name: str) -> str:
-    """Looks something up.
-
-    Args:
-        name: What to look up.
-    """
-    return name
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"tools": [look_up]}, "^tools: .*tokens nobody sampled; leave tools out"),
-        ({"rollout_func": lambda prompts, trainer: {}}, "^rollout_func: gives no support"),
-        ({"environment_factory": object}, "^environment_factory: "),
-    ],
-    ids=["tools", "rollout_func", "environment_factory"],
-)
-def test_refused_arguments_name_themselves(tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        AugurGRPOTrainer(
-            model=make_qwen3(),
-            reward_funcs=count_digits,
-            args=make_config(tmp_path),
-            train_dataset=make_data(),
-            processing_class=make_tokenizer(),
-            **arguments,
-        )
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("no_repeat_ngram_size", 3), ("suppress_tokens", [5]), ("typical_p", 0.9), ("min_new_tokens", 2)],
@@ -108,11 +86,29 @@ def test_a_models_own_defaults_that_bend_the_distribution_are_refused(tmp_path, 
         make_trainer(tmp_path, model=model)
 
 
-def test_several_gpus_in_one_process_are_refused(tmp_path):
+def trainer_on_gpus(tmp_path, monkeypatch, settled):
+    """A trainer on two GPUs, of which TRL's own constructor leaves `settled` in use."""
+    init = GRPOTrainer.__init__
+
+    @functools.wraps(init)
+    def settle(self, *args, **kwargs):
+        config._n_gpu = 1  # as TRL's own check wants it
+        init(self, *args, **kwargs)
+        config._n_gpu = settled
+
     config = make_config(tmp_path)
     config._n_gpu = 2
+    monkeypatch.setattr(GRPOTrainer, "__init__", settle)
+    return AugurGRPOTrainer(make_qwen3(), count_digits, config, make_data(), processing_class=make_tokenizer())
+
+
+def test_several_gpus_in_one_process_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="^2 GPUs in one process: .*accelerate launch or torchrun"):
-        AugurGRPOTrainer(make_qwen3(), count_digits, config)
+        trainer_on_gpus(tmp_path, monkeypatch, settled=2)
+
+
+def test_a_model_spread_over_the_gpus_by_its_device_map_is_one_process_of_one_gpu(tmp_path, monkeypatch):
+    trainer_on_gpus(tmp_path, monkeypatch, settled=1)
 
 
 def test_a_plain_config_is_refused(tmp_path):
@@ -127,7 +123,7 @@ def test_without_a_config_the_defaults_are_taken(tmp_path, monkeypatch):
             super().__init__(output_dir, use_cpu=True, bf16=False, report_to=[])
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("augur.trl.AugurGRPOConfig", OnCPU)
+    monkeypatch.setattr(trainer_module, "AugurGRPOConfig", OnCPU)
     model = make_qwen3()
     model.config._name_or_path = "somebody/tiny"
     trainer = AugurGRPOTrainer(model, count_digits, train_dataset=make_data(), processing_class=make_tokenizer())
@@ -151,9 +147,84 @@ def test_edited_completions_are_noticed(tmp_path):
         make_trainer(tmp_path, trainer_class=Editing).train()
 
 
-def test_another_version_is_refused():
-    with pytest.raises(ImportError, match=r"augur works with trl 1.16.0, found 1.17.0; pip install trl==1.16.0"):
-        guards.check_version("trl", "1.17.0", "1.16.0")
+@pytest.mark.parametrize(
+    ("version", "lines"), [("1.15.0", 0), ("1.16.0", 0), ("1.16.3", 0), ("1.14.2", 1), ("1.17.0", 1)]
+)
+def test_a_version_outside_the_tested_range_is_said_once_in_one_line(caplog, monkeypatch, version, lines):
+    monkeypatch.setattr(guards, "_noted", set())
+    for _ in range(2):
+        guards.check_version("trl", version, guards.TESTED["trl"])
+    assert len(caplog.messages) == lines
+    for line in caplog.messages:
+        assert line.startswith(f"trl {version}: ") and "pip install 'trl>=1.15,<1.17'" in line and "\n" not in line
+
+
+def test_this_version_is_inside_the_tested_range():
+    assert trl.__version__ in SpecifierSet(guards.TESTED["trl"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"loss_type": "sapo"}, "loss_type=sapo"),
+        ({"importance_sampling_level": "sequence"}, "importance_sampling_level=sequence"),
+        ({"entropy_coef": 0.1}, "entropy_coef=0.1"),
+        ({"delta": 2.0}, "delta=2.0"),
+        ({"top_entropy_quantile": 0.5}, "top_entropy_quantile=0.5"),
+        ({"cast_lm_head_to_fp32": True}, "cast_lm_head_to_fp32=True"),
+    ],
+    ids=str,
+)
+def test_a_fallback_from_one_pass_says_why_once(tmp_path, caplog, changes, reason):
+    trainer = make_trainer(tmp_path, max_steps=2, **changes)
+    trainer.train()
+    (line,) = [m for m in caplog.messages if m.startswith("one_pass=True: ")]
+    assert reason in line and "TRL's own head" in line
+    assert [entry["mask/one_pass"] for entry in trainer.state.log_history if "mask/one_pass" in entry] == [0, 0]
+
+
+@pytest.mark.parametrize(("one_pass", "logged"), [(True, 1), (False, 0)])
+def test_what_was_asked_for_needs_no_line(tmp_path, caplog, one_pass, logged):
+    trainer = make_trainer(tmp_path, max_steps=1, one_pass=one_pass)
+    trainer.train()
+    assert not [m for m in caplog.messages if m.startswith("one_pass")]
+    assert [entry["mask/one_pass"] for entry in trainer.state.log_history if "mask/one_pass" in entry] == [logged]
+
+
+def test_restore_where_weights_are_sharded_blames_the_sharding(tmp_path, monkeypatch):
+    sharded = SimpleNamespace(distributed_type=DistributedType.FSDP)
+    monkeypatch.setattr(
+        trainer_module,
+        "obstacle",
+        lambda args: obstacle(SimpleNamespace(**vars(args) | {"distributed_state": sharded})),
+    )
+    with pytest.raises(
+        ValueError, match=r"^mask_rule: action is 'restore'.*sharding of the weights \(FSDP\) rules that"
+    ):
+        make_trainer(tmp_path, mask_rule=MaskRule(action="restore"))
+
+
+class Partitioned(AugurGRPOTrainer):
+    """After the forward the head has no rows, as under ZeRO-3."""
+
+    def get_off_policy_mask(self, *args, **kwargs):
+        head = self.model.get_output_embeddings()
+        whole, head.weight.data = head.weight.data, torch.empty(0)
+        try:
+            return super().get_off_policy_mask(*args, **kwargs)
+        finally:
+            head.weight.data = whole
+
+
+@pytest.mark.parametrize("rule", ["predictive-kl-uniform", "predictive-kl-exact"])
+def test_decisions_do_not_read_the_vocabulary_off_a_partitioned_head(tmp_path, rule):
+    settings = dict(one_pass=False, mask_rule=f"{rule} delta=0.02", learning_rate=1e-2)
+    whole, parted = (make_trainer(tmp_path, trainer_class=c, **settings) for c in (AugurGRPOTrainer, Partitioned))
+    for trainer in (whole, parted):
+        torch.manual_seed(3)
+        trainer.train()
+    logged = [[e["mask/masked"] for e in t.state.log_history if "mask/masked" in e] for t in (whole, parted)]
+    assert logged[0] == logged[1] and max(logged[0]) > 0
 
 
 def test_the_config_parses_from_a_command_line_and_can_be_saved(tmp_path):

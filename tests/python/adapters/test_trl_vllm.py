@@ -56,10 +56,36 @@ def test_tokens_whose_logprob_is_nan_are_excluded_and_counted(fake_vllm, tmp_pat
     assert all(torch.isfinite(torch.tensor(history(trainer, "loss"))))
 
 
-def test_a_server_with_raw_logprobs_is_refused(fake_vllm, tmp_path):  # noqa: F811
-    fake_vllm(logprobs_mode="raw_logprobs")
-    with pytest.raises(ValueError, match="restart it with --logprobs-mode processed_logprobs"):
-        make_trainer(tmp_path, use_vllm=True, vllm_mode="server")
+@pytest.mark.parametrize(
+    ("info", "changes", "message"),
+    [
+        ({"model_config": {"logprobs_mode": "raw_logprobs"}}, {}, "runs with --logprobs-mode raw_logprobs"),
+        (
+            {"model_config": {"max_logprobs": 20}},
+            {"support_size": 32},
+            "gives at most 20 log-probs .*support_size is 32",
+        ),
+        ({"weight_transfer_config": None}, {}, "has no --weight-transfer-config"),
+    ],
+)
+def test_a_server_started_without_what_the_mask_needs_is_refused(fake_vllm, tmp_path, info, changes, message):  # noqa: F811
+    fake_vllm(**info)
+    with pytest.raises(ValueError, match=f"^vllm server: {message}") as error:
+        make_trainer(tmp_path, use_vllm=True, vllm_mode="server", **changes)
+    for word in (
+        "trl vllm-serve",
+        "--max-logprobs -1",
+        "--weight-transfer-config",
+        "--logprobs-mode processed_logprobs",
+    ):
+        assert word in str(error.value)
+
+
+def test_a_server_that_gives_as_many_as_asked_serves_more_than_twenty(fake_vllm, tmp_path):  # noqa: F811
+    fake_vllm(model_config={"max_logprobs": -1}, weight_transfer_config={"backend": "nccl"})
+    trainer = make_trainer(tmp_path, use_vllm=True, vllm_mode="server", support_size=32, max_steps=1)
+    trainer.train()
+    assert history(trainer, "mask/divergence")[0] < 1e-5
 
 
 def test_colocate_refuses_more_logprobs_than_vllm_gives(tmp_path):

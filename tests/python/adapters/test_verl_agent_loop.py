@@ -1,27 +1,32 @@
-"""The agent loop with a fake server behind verl's own client interface."""
+"""The agent loops through verl's own clients, synchronous and asynchronous, and a fake server."""
 
 import asyncio
+import logging
 
-import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap, _agent_loop_registry
+from verl.experimental.agent_loop import agent_loop as verl_agent_loop
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap, _agent_loop_registry
+from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
+from verl.tools.schemas import ToolResponse
 from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.workers.rollout.replica import TokenOutput
+from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
-from augur.support import from_ranked
-from augur.verl.agent_loop import AugurSingleTurnAgentLoop, AugurToolAgentLoop
+from augur.verl import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, recording
 from verl_cpu import VOCAB  # noqa: F401  sets the platform
+from verl_servers import FakeServer, make_client
 
 K = 4
-TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'][0] }}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+)
 
 
 def make_tokenizer():
-    vocab = {token: i for i, token in enumerate(["<pad>", "<eos>", *"0123456789+="])}
+    vocab = {token: i for i, token in enumerate(["<pad>", "<eos>", *"0123456789+=", *"aust"])}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<pad>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     return PreTrainedTokenizerFast(
@@ -38,153 +43,218 @@ def make_config(loss_mode="augur", **rollout):
         top_p=1.0,
         top_k=-1,
         calculate_log_probs=True,
+        full_determinism=False,
         custom={"augur": {"support_size": K}},
-        multi_turn={"max_user_turns": 1, "max_assistant_turns": 1, "max_parallel_calls": 1,
-                    "max_tool_response_length": 1, "tool_response_truncate_side": "left", "format": "hermes"},
+        multi_turn={"max_user_turns": 3, "max_assistant_turns": 3, "max_parallel_calls": 1,
+                    "max_tool_response_length": 9, "tool_response_truncate_side": "left", "format": "odd"},
     )  # fmt: skip
     return OmegaConf.create(
         {
             "actor_rollout_ref": {
                 "actor": {"policy_loss": {"loss_mode": loss_mode}},
-                "model": {},
+                "model": {"path": "none", "tokenizer_path": None},
                 "rollout": settings | rollout,
             },
             "algorithm": {"rollout_correction": {"bypass_mode": True}},
-            "data": {"apply_chat_template_kwargs": {}, "mm_processor_kwargs": {}},
+            "data": {
+                "apply_chat_template_kwargs": {},
+                "mm_processor_kwargs": {},
+                "continuous_token": {"enable": False, "model_family": None},
+            },
         }
     )
 
 
-class FakeServer:
-    """Answers as verl's clients do; log_mu[t] is the distribution of the response's token t."""
-
-    def __init__(self, support=True, prompt_logprobs=True):
-        g = torch.Generator().manual_seed(0)
-        self.log_mu = torch.log_softmax(2 * torch.randn(5, 14, generator=g), -1)
-        self.tokens = torch.randint(2, 14, (5,), generator=g).tolist()
-        self.support, self.prompt_logprobs, self.requests = support, prompt_logprobs, []
-
-    def top(self, t):
-        top = self.log_mu[t].topk(K)
-        return top.indices.tolist(), top.values.tolist()
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
-        self.requests.append(dict(sampling_params))
-        fields = {"global_steps": 3, "min_global_steps": 3, "max_global_steps": 3}
-        if "prompt_logprobs" in sampling_params:
-            if self.prompt_logprobs:
-                rows = [([0] * K, [0.0] * K)] * (len(prompt_ids) - 6)
-                rows += [self.top(t) for t in range(5)] + [([0] * K, [0.0] * K)]
-                fields["prompt_ids"], fields["prompt_logprobs"] = map(list, zip(*rows, strict=True))
-            return TokenOutput(token_ids=[0], log_probs=None, extra_fields=fields)
-        if self.support and type(sampling_params["logprobs"]) is int:
-            rows = [self.top(t) for t in range(5)]
-            rows = [
-                (ids, values) if token in ids else ([*ids, token], [*values, self.log_mu[t, token].item()])
-                for t, (token, (ids, values)) in enumerate(zip(self.tokens, rows, strict=True))
-            ]
-            recorded = from_ranked(self.tokens, *map(list, zip(*rows, strict=True)), K)
-            fields |= {"support_ids": recorded.ids.numpy(), "support_logprobs": recorded.logprobs.numpy()}
-        log_probs = [self.log_mu[t, token].item() for t, token in enumerate(self.tokens)]
-        return TokenOutput(token_ids=self.tokens, log_probs=log_probs, extra_fields=fields)
+def make_loop(server, config, loop_class, client_class):
+    return loop_class(
+        trainer_config=DictConfigWrap(config),
+        server_manager=make_client(client_class, server, config),
+        tokenizer=make_tokenizer(),
+        processor=None,
+        dataset_cls=RLHFDataset,
+        data_config=DictConfigWrap(config.data),
+    )
 
 
-def run(server, config=None, temperature=1.0, loop_class=AugurSingleTurnAgentLoop):
-    config = config or make_config()
+PARAMS = dict(temperature=1.0, top_p=1.0, top_k=-1, repetition_penalty=1.0, logprobs=True)
+PROMPT = [{"role": "user", "content": "12+34"}]
 
+
+def run(
+    server, config=None, temperature=1.0, loop_class=AugurSingleTurnAgentLoop, client_class=LLMServerClient, setup=None
+):
     async def main():
-        loop = loop_class(
-            trainer_config=DictConfigWrap(config),
-            server_manager=server,
-            tokenizer=make_tokenizer(),
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-        )
-        params = dict(temperature=temperature, top_p=1.0, top_k=-1, repetition_penalty=1.0, logprobs=True)
-        return await loop.run(params, raw_prompt=[{"role": "user", "content": "12+34"}])
+        loop = make_loop(server, config or make_config(), loop_class, client_class)
+        if setup is not None:
+            setup(loop)
+        return await loop.run(PARAMS | {"temperature": temperature}, raw_prompt=PROMPT)
 
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("support", [True, False], ids=["recorded", "scored again"])
-def test_the_support_travels_in_the_row_before_its_token(support):
-    server = FakeServer(support)
-    output = run(server)
+def check_rows(output, server, sampled):
+    """sampled: for each response token the number of the server's draw, None where nobody sampled it."""
     ids, logprobs = output.extra_fields["teacher_ids"], output.extra_fields["teacher_logprobs"]
     prompt = len(output.prompt_ids)
-    assert output.response_ids == server.tokens and ids.shape == logprobs.shape == (prompt + 5, K + 1)
+    assert ids.shape == logprobs.shape == (prompt + len(output.response_ids), K + 1)
     assert ids.dtype == torch.int32 and logprobs.dtype == torch.float32
     assert torch.all(ids[: prompt - 1] == -1) and torch.all(ids[-1] == -1)
-    for t, token in enumerate(server.tokens):
+    assert len(output.response_ids) == len(sampled)
+    for t, draw in enumerate(sampled):
         row, values = ids[prompt - 1 + t], logprobs[prompt - 1 + t]
         used = row >= 0
-        assert row[0] == token and set(row[used].tolist()) == {token, *server.top(t)[0]}
-        torch.testing.assert_close(values[used], server.log_mu[t, row[used].long()])
-    assert len(server.requests) == (1 if support else 2)
+        if draw is None:
+            assert not used.any()
+            continue
+        assert row[0] == output.response_ids[t] == server.tokens[draw]
+        assert set(row[used].tolist()) == set(server.top(draw)[0])
+        torch.testing.assert_close(values[used], server.log_mu[draw, row[used].long()])
+
+
+@pytest.mark.parametrize("client_class", [LLMServerClient, FullyAsyncLLMServerClient])
+def test_the_support_travels_in_the_row_before_its_token(client_class):
+    server = FakeServer([(5, 3, "completed")])
+    output = run(server, client_class=client_class)
+    check_rows(output, server, range(5))
+    assert output.extra_fields["weight_versions"] == [3] * 5
     assert "support_ids" not in output.extra_fields
-    assert server.requests[0]["logprobs"] == K and type(server.requests[0]["logprobs"]) is int
+    assert len(server.requests) == 1 and server.requests[0][1]["logprobs"] == K
+
+
+def test_a_response_that_a_weight_sync_cuts_keeps_its_support_and_knows_its_versions(monkeypatch):
+    no_wait = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda _: no_wait(0))
+    server = FakeServer([(2, 3, "aborted"), (0, 4, "aborted"), (3, 4, "completed")])
+    output = run(server, client_class=FullyAsyncLLMServerClient)
+    check_rows(output, server, range(5))
+    assert output.extra_fields["weight_versions"] == [3, 3, 4, 4, 4]
+    assert (output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]) == (3, 4)
+    assert [len(prompt) for prompt, _ in server.requests] == [len(output.prompt_ids) + n for n in (0, 2, 2)]
+
+
+def test_an_unknown_version_is_not_taken_for_a_known_one():
+    output = run(FakeServer([(5, None, "completed")]))
+    assert output.extra_fields["weight_versions"] == [-1] * 5
 
 
 def test_long_responses_are_cut_with_their_support():
-    output = run(FakeServer(), make_config(response_length=3))
-    assert len(output.response_ids) == 3
-    assert output.extra_fields["teacher_ids"].shape[0] == len(output.prompt_ids) + 3
+    server = FakeServer([(5, 3, "completed")])
+    output = run(server, make_config(response_length=3))
+    check_rows(output, server, range(3))
 
 
-def test_validation_carries_a_support_that_says_nothing():
-    server = FakeServer()
+@ToolParser.register("odd")
+class OddParser(ToolParser):
+    """A turn whose first token's id is odd asks for a tool."""
+
+    async def extract_tool_calls(self, responses_ids, tools=None):
+        calls = [FunctionCall(name="add", arguments="{}")] if responses_ids[0] % 2 else []
+        return self.tokenizer.decode(responses_ids), calls
+
+
+def with_tool(loop):
+    async def call_tool(*_):
+        return ToolResponse(text="46"), 0.0, {}
+
+    loop._call_tool = call_tool
+
+
+def test_what_a_tool_wrote_has_no_support_and_what_follows_it_has():
+    server = FakeServer([(3, 3, "completed"), (2, 4, "completed")])
+    server.tokens[0], server.tokens[3] = 5, 4  # asks for the tool, then ends
+    config = make_config(response_length=30)
+    output = run(server, config, loop_class=AugurToolAgentLoop, client_class=FullyAsyncLLMServerClient, setup=with_tool)
+    written = len(output.response_ids) - 5
+    assert written > 0 and output.response_mask == [1] * 3 + [0] * written + [1] * 2
+    check_rows(output, server, [0, 1, 2, *[None] * written, 3, 4])
+    assert output.extra_fields["weight_versions"] == [3] * 3 + [-1] * written + [4] * 2
+
+
+def test_each_of_several_outputs_finds_its_own_calls():
+    class TwoOutputs(verl_agent_loop.AgentLoopBase):
+        async def run(self, sampling_params, **kwargs):
+            outputs = []
+            for prompt in ([3, 4], [5, 6, 7]):
+                out = await self.server_manager.generate("a", prompt_ids=prompt, sampling_params=sampling_params)
+                outputs.append(
+                    verl_agent_loop.AgentLoopOutput(
+                        prompt_ids=prompt,
+                        response_ids=out.token_ids,
+                        response_mask=[1] * len(out.token_ids),
+                        metrics={},
+                    )
+                )
+            return outputs
+
+    class Recording(SupportMixin, TwoOutputs):
+        pass
+
+    server = FakeServer([(3, 3, "completed"), (2, 3, "completed")])
+    first, second = run(server, loop_class=Recording)
+    check_rows(first, server, range(3))
+    check_rows(second, server, range(3, 5))
+
+
+@pytest.mark.parametrize(("validate", "asked"), [(True, True), (False, K)])
+def test_validation_is_known_even_at_the_temperature_of_training(validate, asked):
+    server, config = FakeServer([(5, 3, "completed")]), make_config()
+    worker = AgentLoopWorker.__new__(AgentLoopWorker)
+    worker.config, worker.llm_client, worker.tokenizer = (
+        config,
+        make_client(LLMServerClient, server, config),
+        make_tokenizer(),
+    )
+    worker.processor = worker.hf_model_type = None
+    worker.dataset_cls, worker.tools = RLHFDataset, []
+    outputs = []
+
+    async def keep(output, validate, **kwargs):
+        outputs.append(output)
+
+    worker._agent_loop_postprocess = keep
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
+    asyncio.run(
+        worker._run_agent_loop(PARAMS, trajectory, agent_name="single_turn_agent", trace=False, raw_prompt=PROMPT)
+    )
+    assert server.requests[0][1]["logprobs"] == asked and type(server.requests[0][1]["logprobs"]) is type(asked)
+    assert bool((outputs[0].extra_fields["teacher_ids"] >= 0).any()) is not validate
+
+
+def test_a_greedy_baseline_carries_a_support_that_says_nothing():
+    server = FakeServer([(5, 3, "completed")])
     output = run(server, temperature=0.0)
     assert torch.all(output.extra_fields["teacher_ids"] == -1)
-    assert server.requests[0]["logprobs"] is True
+    assert server.requests[0][1]["logprobs"] is True
 
 
 def test_other_loss_modes_run_as_in_verl_itself():
-    server = FakeServer()
+    server = FakeServer([(5, 3, "completed")])
     output = run(server, make_config("vanilla", top_p=0.9))
-    assert "teacher_ids" not in output.extra_fields and server.requests[0]["logprobs"] is True
+    assert "teacher_ids" not in output.extra_fields and server.requests[0][1]["logprobs"] is True
 
 
-def test_scoring_again_needs_temperature_one():
-    with pytest.raises(ValueError, match="rollout.temperature: is 0.7; .*knows temperature 1 alone"):
-        run(FakeServer(support=False), make_config(temperature=0.7), temperature=0.7)
+def test_a_server_without_top_k_leaves_tokens_without_support_and_says_so_once(caplog, monkeypatch):
+    monkeypatch.setattr(recording, "_noted", False)
+    with caplog.at_level(logging.ERROR, "augur"):
+        for _ in range(2):
+            output = run(FakeServer([(5, 3, "completed")], support=False))
+            assert torch.all(output.extra_fields["teacher_ids"] == -1)
+    (line,) = [message for message in caplog.messages if message.startswith("support: ")]
+    assert "gave no top-K log-probs" in line and "pip show augur-rl" in line
 
 
-def test_a_server_without_any_top_k_is_refused():
-    with pytest.raises(ValueError, match="^support: the server gives neither top-K log-probs nor prompt log-probs"):
-        run(FakeServer(support=False, prompt_logprobs=False))
+def test_tokens_that_are_not_those_of_the_response_have_no_support():
+    server = FakeServer([(5, 3, "completed")])
+    generate = LLMServerClient.generate
 
-
-def test_responses_from_several_weights_are_refused():
-    class Partial(FakeServer):
+    class EditingClient(LLMServerClient):
         async def generate(self, *args, **kwargs):
-            output = await super().generate(*args, **kwargs)
-            output.extra_fields["max_global_steps"] = 4
+            output = await generate(self, *args, **kwargs)
+            output.token_ids[2] = (output.token_ids[2] + 1) % 14
             return output
 
-    with pytest.raises(ValueError, match="sampled from several versions of the weights"):
-        run(Partial(support=False))
-
-
-def test_a_support_of_other_tokens_is_refused():
-    class Shifted(FakeServer):
-        async def generate(self, *args, **kwargs):
-            output = await super().generate(*args, **kwargs)
-            output.extra_fields["support_ids"] = np.roll(output.extra_fields["support_ids"], 1, 0)
-            return output
-
-    with pytest.raises(ValueError, match="recorded tokens are not those of the response"):
-        run(Shifted())
-
-
-def test_a_refused_setting_stops_the_loop():
-    with pytest.raises(ValueError, match="rollout.top_p: is 0.9"):
-        run(FakeServer(), make_config(top_p=0.9))
-
-
-def test_tools_are_refused():
-    with pytest.raises(ValueError, match="^agent loop tool_agent: .*tokens nobody sampled"):
-        run(FakeServer(), loop_class=AugurToolAgentLoop)
+    output = run(server, client_class=EditingClient)
+    assert (output.extra_fields["teacher_ids"][:, 0] >= 0).sum() == 2
 
 
 def test_verl_starts_these_loops_under_its_own_names():

@@ -3,16 +3,18 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
-import tomllib
+import verl
 from omegaconf import OmegaConf
+from packaging.specifiers import SpecifierSet
 from verl.utils.config import omega_conf_to_dataclass
 
 from augur import guards
 from augur.verl import rule_of
-from augur.verl.agent_loop import check_config, support_size_of
+from augur.verl.config import check_config, support_size_of
 from verl_cpu import PROMPT  # noqa: F401  sets the platform
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -73,22 +75,94 @@ def test_the_launch_script_says_how_it_is_used():
         ("algorithm.rollout_correction.rollout_rs", "token_k1", "rollout_rs: is token_k1; .*set it to null"),
         ("actor_rollout_ref.model.use_fused_kernels", True, "use_fused_kernels: hide the logits"),
         ("distillation.enabled", True, "distillation.enabled: "),
+        ("actor_rollout_ref.rollout.name", "trtllm", "rollout.name: is trtllm, .*set it to vllm or sglang"),
+        ("actor_rollout_ref.rollout.custom.augur.support_size", 32, "is 32 and vLLM gives at most 20.*max_logprobs=32"),
+        ("actor_rollout_ref.actor.strategy", "torchtitan", "actor.strategy: is torchtitan, .*fsdp, fsdp2, megatron"),
+        ("trainer.device", "npu", "trainer.device: is npu; .*set it to cuda"),
+        ("actor_rollout_ref.rollout.agent.default_agent_loop", "mine", "default_agent_loop: is mine, which is neither"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "augur_predictive", "unknown mode 'augur_predictive'"),
     ],
 )
 def test_refused_settings_name_the_key_the_reason_and_the_remedy(script_config, key, value, message):
     config = OmegaConf.create(OmegaConf.to_container(script_config))
     OmegaConf.update(config, key, value, force_add=True)
     with pytest.raises(ValueError, match=message):
+        verl.utils.config.validate_config(config, use_reference_policy=False, use_critic=False)
+    with pytest.raises(ValueError, match=message):
+        verl.trainer.constants_ppo.get_ppo_ray_runtime_env(config)
+
+
+def test_more_log_probs_than_vllms_default_need_its_limit_raised(script_config):
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    OmegaConf.update(config, "actor_rollout_ref.rollout.custom.augur.support_size", 32)
+    OmegaConf.update(config, "actor_rollout_ref.rollout.engine_kwargs.vllm.max_logprobs", 32, force_add=True)
+    check_config(config)
+
+
+@pytest.mark.parametrize(
+    ("base", "passes"), [("SupportMixin, SingleTurnAgentLoop", True), ("SingleTurnAgentLoop", False)]
+)
+def test_agent_loops_of_ones_own_must_send_the_support_along(script_config, tmp_path, monkeypatch, base, passes):
+    module = f"loops_{passes}"
+    (tmp_path / f"{module}.py").write_text(
+        "from augur.verl import SupportMixin\n"
+        "from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop\n"
+        f"class Mine({base}): pass\n"
+    )
+    (tmp_path / "loops.yaml").write_text(f"- name: mine\n  _target_: {module}.Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    agent = config.actor_rollout_ref.rollout.agent
+    agent.agent_loop_config_path, agent.default_agent_loop = str(tmp_path / "loops.yaml"), "mine"
+    if passes:
+        check_config(config)
+    else:
+        with pytest.raises(ValueError, match=f"^agent loop mine: {module}.Mine sends no support along; .*SupportMixin"):
+            check_config(config)
+
+
+def test_sglangs_log_probs_must_have_the_temperature(script_config, monkeypatch):
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    config.actor_rollout_ref.rollout.name, config.actor_rollout_ref.rollout.temperature = "sglang", 0.7
+    check_config(config)
+    monkeypatch.setenv("SGLANG_RETURN_ORIGINAL_LOGPROB", "true")
+    with pytest.raises(ValueError, match="^SGLANG_RETURN_ORIGINAL_LOGPROB: is set, .*unset it"):
         check_config(config)
 
 
-def test_verl_finds_the_adapter_through_its_entry_point(tmp_path):
+def test_other_loss_modes_are_not_checked(script_config):
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    config.actor_rollout_ref.actor.policy_loss.loss_mode, config.actor_rollout_ref.rollout.top_p = "vanilla", 0.9
+    verl.utils.config.validate_config(config, use_reference_policy=False, use_critic=False)
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """The environment of a process in which verl finds the adapter installed."""
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["verl.plugins"]
-    metadata = tmp_path / "augur-0.1.0.dist-info"
+    metadata = tmp_path / "augur_rl-0.1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: augur\nVersion: 0.1.0\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: augur-rl\nVersion: 0.1.0\n")
     lines = "".join(f"{name} = {value}\n" for name, value in entry.items())
     (metadata / "entry_points.txt").write_text(f"[verl.plugins]\n{lines}")
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    return environment(PYTHONPATH=path)
+
+
+def test_a_refused_setting_ends_the_driver_before_ray_starts(installed, tmp_path):
+    done = subprocess.run(
+        ["bash", SCRIPT, "4", "none", "t.parquet", "v.parquet", "actor_rollout_ref.rollout.top_p=0.9"],
+        capture_output=True,
+        text=True,
+        env=installed,
+        cwd=tmp_path,  # where hydra writes
+    )
+    assert done.returncode != 0
+    assert "ValueError: actor_rollout_ref.rollout.top_p: is 0.9" in done.stderr
+    assert "ray init kwargs" not in done.stdout
+
+
+def test_verl_finds_the_adapter_through_its_entry_point(installed):
     program = """
 import sys, verl
 assert "augur.verl" in sys.modules
@@ -99,27 +173,30 @@ from verl.workers.rollout.replica import RolloutReplicaRegistry
 assert get_policy_loss_fn("augur").__module__ == "augur.verl.loss"
 assert EngineRegistry.get_engine_cls("language_model", "fsdp2").__name__ == "AugurFSDPEngine"
 assert _agent_loop_registry["single_turn_agent"]["_target_"] == "augur.verl.agent_loop.AugurSingleTurnAgentLoop"
-assert RolloutReplicaRegistry._registry["vllm"].__module__ == "augur.verl.vllm_server"
+for name in ("vllm", "sglang"):
+    assert RolloutReplicaRegistry._registry[name].__module__ == "augur.verl.replicas"
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(PYTHONPATH=str(tmp_path))
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=installed)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_failure_to_load_is_not_silent(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import augur.guards as g\ndef fail(*args): raise ImportError('another version')\ng.check_version = fail\n"
-    )
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['verl.trainer.constants_ppo'] = None\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", "import augur.verl"],
-        capture_output=True,
-        text=True,
-        env=environment(PYTHONPATH=str(tmp_path)),
+        [sys.executable, "-c", "import augur.verl"], capture_output=True, text=True, env=environment(PYTHONPATH=path)
     )
     assert done.returncode != 0 and "augur.verl could not be loaded" in done.stderr
 
 
-def test_another_version_is_refused():
-    with pytest.raises(ImportError, match="augur works with verl 0.9.1, found 0.10.0; pip install verl==0.9.1"):
-        guards.check_version("verl", "0.10.0", "0.9.1")
+def test_a_version_outside_the_tested_range_is_said_once_by_the_driver(script_config, caplog, monkeypatch):
+    monkeypatch.setattr(guards, "_noted", set())
+    monkeypatch.setattr(verl, "__version__", "0.11.0")
+    for _ in range(2):
+        verl.utils.config.validate_config(script_config, use_reference_policy=False, use_critic=False)
+    (line,) = [message for message in caplog.messages if message.startswith("verl ")]
+    assert line.startswith("verl 0.11.0: ") and "pip install 'verl>=0.9,<0.10'" in line
+
+
+def test_this_version_is_inside_the_tested_range():
+    assert verl.__version__ in SpecifierSet(guards.TESTED["verl"])

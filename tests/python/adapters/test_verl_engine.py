@@ -7,9 +7,11 @@ import torch
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 
 from augur.verl import LOSS_MODES, rule_of
+from augur.verl.engine import read_packed
 from augur.verl.loss import MaskedLoss, masked_policy_loss
 from reference import token_losses
 from verl_cpu import (
+    ADAM_EPSILON,
     PROMPT,
     VOCAB,
     Qwen3ForCausalLM,
@@ -60,7 +62,8 @@ class PlainTrainer:
     def __init__(self, model_path, rule, temperature=1.0, lr=1e-2):
         self.model = Qwen3ForCausalLM.from_pretrained(model_path)
         self.rule, self.temperature = rule, temperature
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr, betas=(0.9, 0.999), weight_decay=0.0)
+        settings = dict(lr=lr, betas=(0.9, 0.999), weight_decay=0.0, eps=ADAM_EPSILON)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), **settings)
 
     def update(self, batch):
         loss = plain_loss(self.rule, self.model, batch, self.temperature)
@@ -139,10 +142,10 @@ def test_shards_of_a_sequence_decide_as_the_whole(model_path, shards):
     rows = data["input_ids"].values().shape[0]
     logits = 3 * torch.randn(1, rows, VOCAB, generator=g)
     loss = MaskedLoss(None, rule_of(actor_config("augur_predictive_kl_exact")))
-    whole = loss.read_logits(logits, data)
+    whole = read_packed(loss, logits, data)
     size = -(-rows // shards)
     padded = torch.nn.functional.pad(logits, (0, 0, 0, size * shards - rows))
-    parts = [loss.read_logits(part, data, i, shards) for i, part in enumerate(padded.split(size, 1))]
+    parts = [read_packed(loss, part, data, i, shards) for i, part in enumerate(padded.split(size, 1))]
     for name, expected in whole.items():
         assert torch.equal(torch.cat([part[name] for part in parts], 1)[:, :rows], expected), name
 
@@ -190,7 +193,13 @@ def refused(model_path, message, batch=None, config=None, **flags):
 
 def test_missing_support_is_refused(model_path):
     batch = cached_batch(model_path).exclude("teacher_ids", "teacher_logprobs")
-    refused(model_path, "^support: the batch has none; .*single_turn_agent without tools", batch)
+    refused(model_path, "^support: the batch has none; .*single_turn_agent or tool_agent, .*SupportMixin", batch)
+
+
+def test_a_batch_none_of_whose_tokens_has_support_ends_the_run(model_path):
+    batch = cached_batch(model_path).clone()
+    batch["teacher_ids"].fill_(-1)
+    refused(model_path, "^support: no token of the batch has one, so nothing would be learned", batch)
 
 
 def test_fused_kernels_are_refused(model_path):

@@ -1,69 +1,34 @@
 """verl's own vLLM server with Augur's recording over a fake vLLM engine; the vllm package itself is mocked."""
 
 import asyncio
-import importlib.abc
-import importlib.machinery
-import importlib.metadata
-import importlib.util
-import sys
-from types import ModuleType, SimpleNamespace
+import threading
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 import torch
+from verl.workers.rollout import llm_server
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
+from augur import support
 from augur.verl.vllm_server import RecordingEngine
+from mock_packages import mocked
 from verl_cpu import VOCAB  # noqa: F401  sets the platform
-
-
-class MockModule(ModuleType):
-    """Any attribute is a class of that name, so that verl's modules can import and derive from it."""
-
-    __path__: list[str] = []
-    __version__ = "0.24.0"
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        value = type(name, (MagicMock,), {})
-        setattr(self, name, value)
-        return value
-
-
-class MockFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "vllm":
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        return MockModule(spec.name)
-
-    def exec_module(self, module):
-        pass
 
 
 @pytest.fixture(scope="module")
 def server_class():
-    if importlib.util.find_spec("vllm"):
-        pytest.skip("vllm is installed; the mock would hide it")
-    finder, version = MockFinder(), importlib.metadata.version
-    sys.meta_path.insert(0, finder)
-    importlib.metadata.version = lambda name: MockModule.__version__ if name == "vllm" else version(name)
-    try:
-        replica = RolloutReplicaRegistry.get("vllm")
-        assert replica.__name__ == "AugurVLLMReplica"
+    with mocked("vllm"):
+        assert RolloutReplicaRegistry.get("vllm").__name__ == "AugurVLLMReplica"
+        # With prefill and decode apart verl asks a function, not the registry.
+        assert llm_server.get_rollout_replica_class("vllm", True).__name__ == "AugurVLLMPDReplica"
+        assert llm_server.get_rollout_replica_class("vllm").__name__ == "AugurVLLMReplica"
         from verl.workers.rollout.vllm_rollout import vllm_async_server
 
         from augur.verl.vllm_replica import AugurVLLMHttpServer
 
         vllm_async_server.SamplingParams = lambda **given: SimpleNamespace(**({"prompt_logprobs": None} | given))
         yield AugurVLLMHttpServer
-    finally:
-        sys.meta_path.remove(finder)
-        importlib.metadata.version = version
-        for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
-            del sys.modules[name]
 
 
 class FakeEngine:
@@ -84,7 +49,9 @@ class FakeEngine:
             rows.append({i: SimpleNamespace(logprob=self.log_mu[t, i].item(), rank=order.index(i) + 1) for i in chosen})
             await asyncio.sleep(0)
             response = SimpleNamespace(token_ids=self.tokens[: t + 1], logprobs=list(rows), finish_reason="stop")
-            yield SimpleNamespace(outputs=[response])
+            yield SimpleNamespace(outputs=[response], kv_transfer_params={"from": "prefill"})
+            if t + 1 == sampling_params.max_tokens:
+                return
 
     def is_alive(self):
         return "yes"
@@ -142,6 +109,31 @@ def test_requests_at_the_same_time_keep_apart_and_leave_nothing(server_class):
     assert second.extra_fields["support_ids"].shape == (6, 6)
     assert "support_ids" not in third.extra_fields
     assert server.engine.sizes == server.engine.outputs == {}
+
+
+def test_the_support_is_built_outside_the_servers_event_loop(server_class, monkeypatch):
+    threads, from_ranked = [], support.from_ranked
+
+    def note_thread(*args):
+        threads.append(threading.current_thread())
+        return from_ranked(*args)
+
+    monkeypatch.setattr(support, "from_ranked", note_thread)
+    asyncio.run(ask(make_server(server_class), "a", 4))
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()
+
+
+def test_with_prefill_and_decode_apart_the_decoding_server_gives_the_support(server_class):
+    prefill, decode = make_server(server_class), make_server(server_class)
+    decode.global_steps = 8
+    peer = SimpleNamespace(generate=SimpleNamespace(remote=decode.generate))
+    prefill._disaggregation_role, prefill._pd_decode_peers, prefill._pd_peer_idx = "prefill", [peer], 0
+    prefill._disaggregation_kv_transfer_config = {}
+    output = asyncio.run(ask(prefill, "a", 8))
+    ids = torch.from_numpy(output.extra_fields["support_ids"])
+    assert output.token_ids == ids[:, 0].tolist() == decode.engine.tokens and ids.shape == (6, 9)
+    assert decode.engine.asked == [8] and output.extra_fields["global_steps"] == 8
+    assert prefill.engine.sizes == prefill.engine.outputs == decode.engine.sizes == decode.engine.outputs == {}
 
 
 def test_the_rest_of_the_engine_is_as_it_was():

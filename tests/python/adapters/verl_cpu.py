@@ -7,6 +7,8 @@ from functools import partial
 from types import SimpleNamespace
 
 import torch
+import verl
+from packaging.version import Version
 from verl.plugin.platform import PlatformBase, set_platform
 
 _DEVICE_MODULE = SimpleNamespace(
@@ -46,6 +48,11 @@ class PlatformCPU(PlatformBase):
 
 
 set_platform(PlatformCPU())
+if Version(verl.__version__) < Version("0.9.1"):  # which unpads with flash-attn, or as on an NPU
+    from verl.utils import attention_utils, npu_flash_attn_utils
+
+    names = ("index_first_axis", "pad_input", "rearrange", "unpad_input")
+    attention_utils._get_attention_functions = lambda: tuple(getattr(npu_flash_attn_utils, name) for name in names)
 
 from tensordict import TensorDict  # noqa: E402
 from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
@@ -67,6 +74,7 @@ import augur.verl  # noqa: E402
 from mask_data import record_support  # noqa: E402
 
 VOCAB, PROMPT, RESPONSE = 64, 6, 8
+ADAM_EPSILON = 1e-5  # without it, AdamW makes whole steps of what rounding leaves of a gradient that is nearly 0
 EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu", vendor="test")(
     augur.verl.AugurFSDPEngine
 )
@@ -147,7 +155,13 @@ def worker_config(model_path, remove_padding=False, lr=1e-2, **engine) -> Traini
             override_config={"attn_implementation": "eager"},
         ),
         engine_config=FSDPEngineConfig(**(settings | engine)),
-        optimizer_config=FSDPOptimizerConfig(lr=lr, lr_warmup_steps=0, total_training_steps=100, weight_decay=0.0),
+        optimizer_config=FSDPOptimizerConfig(
+            lr=lr,
+            lr_warmup_steps=0,
+            total_training_steps=100,
+            weight_decay=0.0,
+            override_optimizer_config={"eps": ADAM_EPSILON},
+        ),
     )
 
 

@@ -19,19 +19,20 @@ from trl.trainer import utils as trl_utils
 from augur.head import linear_policy_loss
 from augur.loss import PolicyLoss
 from augur.masks import MaskRule
+from augur.trl.readout import logit_transform
 
 _PLAIN_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 _WHOLE_WEIGHTS = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
 
 
 def obstacle(args: GRPOConfig) -> str | None:
-    """The setting under which a token's loss is not known in the forward, or None."""
+    """The setting under which a token's loss is not known in the forward, or the head not whole there; or None."""
     if args.loss_type not in _PLAIN_LOSSES:
         return f"loss_type={args.loss_type}"
     if args.importance_sampling_level != "token":
         return f"importance_sampling_level={args.importance_sampling_level}"
     if args.distributed_state is not None and args.distributed_state.distributed_type not in _WHOLE_WEIGHTS:
-        return "sharded weights"
+        return f"sharding of the weights ({args.distributed_state.distributed_type.value})"
     if args.beta and args.use_bias_correction_kl:
         return "use_bias_correction_kl=True with beta"
     wanted = {
@@ -49,11 +50,22 @@ def obstacle(args: GRPOConfig) -> str | None:
     return None
 
 
+def model_obstacle(causal_lm: PreTrainedModel) -> str | None:
+    """What of the model itself rules one pass out, or None."""
+    scale, _ = logit_transform(causal_lm)
+    if scale != 1:
+        return f"the model's factor {scale:g} on its logits"
+    if len(set(getattr(causal_lm, "hf_device_map", {}).values())) > 1:
+        return "the model's device_map, which puts it on several devices"
+    return None
+
+
 @dataclass
 class Tokens:
-    """The tokens of a batch that count, as the head takes them. rows: [B, T], N of them true."""
+    """The tokens of a batch that count, as the head takes them. positions: batch row and position of the prediction
+    of each, [N]."""
 
-    rows: torch.Tensor
+    positions: tuple[torch.Tensor, torch.Tensor]
     ids: torch.Tensor  # [N, M]
     logprobs: torch.Tensor  # [N, M]
     advantages: torch.Tensor  # [N]
@@ -65,9 +77,9 @@ class Tokens:
 class OnePassHead:
     """Replaces the causal LM's forward by one that, inside `scoring`, returns the whole loss of the tokens given."""
 
-    def __init__(self, causal_lm: PreTrainedModel, rule: MaskRule, temperature: float, softcap: float) -> None:
-        self._causal_lm, self._rule = causal_lm, rule
-        self._temperature, self._softcap = temperature, softcap
+    def __init__(self, causal_lm: PreTrainedModel, rule: MaskRule, temperature: float) -> None:
+        self._causal_lm, self._rule, self._temperature = causal_lm, rule, temperature
+        _, self._softcap = logit_transform(causal_lm)
         self._tokens: Tokens | None = None
         self.result: PolicyLoss | None = None
         forward = causal_lm.forward
@@ -89,7 +101,7 @@ class OnePassHead:
     def _score(self, *args, **kwargs) -> ModelOutput:
         tokens = self._tokens
         hidden = self._causal_lm.base_model(*args, use_cache=False, **kwargs).last_hidden_state
-        hidden = hidden[:, -tokens.rows.shape[1] - 1 : -1][tokens.rows]
+        hidden = hidden[tokens.positions]
         head = self._causal_lm.get_output_embeddings()
         device = head.weight.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype

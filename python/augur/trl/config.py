@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from trl import GRPOConfig
 
-from augur import _trl_head, guards
+from augur import guards
 from augur.masks import MaskRule
+from augur.trl import head
 
 _NO_CLIP = 1e9
 _CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
@@ -44,7 +45,7 @@ class AugurGRPOConfig(GRPOConfig):
         super().__post_init__()
         rule = self.mask_rule if isinstance(self.mask_rule, MaskRule) else MaskRule.preset(self.mask_rule)
         self.mask_rule = rule.text  # as text it can be logged and saved
-        why = "one_pass=False" if not self.one_pass else _trl_head.obstacle(self)
+        why = "one_pass=False" if not self.one_pass else head.obstacle(self)
         if rule.action != "drop" and why:
             raise ValueError(
                 f"mask_rule: action is '{rule.action}', which needs the head's gradient in one pass, and {why} rules "

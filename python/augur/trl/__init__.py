@@ -1,0 +1,27 @@
+"""TRL's trainers under a mask of Augur's: `from augur.trl import AugurGRPOConfig, AugurGRPOTrainer`.
+
+The trainers record the support of every sampled token, carry it with the batch, and take mask and ratio from it.
+Rewards, advantages, the loss's reduction, KL, entropy, PEFT, distribution and logging stay TRL's.
+"""
+
+from typing import Any
+
+import trl
+
+from augur import guards
+
+guards.check_version("trl", trl.__version__, guards.TESTED["trl"])  # before TRL's internals are imported
+
+from augur.trl.config import AugurGRPOConfig  # noqa: E402
+from augur.trl.trainer import AugurGRPOTrainer  # noqa: E402
+
+__all__ = ["AugurAsyncGRPOConfig", "AugurAsyncGRPOTrainer", "AugurGRPOConfig", "AugurGRPOTrainer"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """TRL's asynchronous trainer is experimental and has dependencies of its own, so it is imported when asked for."""
+    if name in ("AugurAsyncGRPOConfig", "AugurAsyncGRPOTrainer"):
+        from augur.trl import async_trainer
+
+        return getattr(async_trainer, name)
+    raise AttributeError(f"module 'augur.trl' has no attribute '{name}'")
