@@ -19,7 +19,8 @@ target_compile_options(torch_libs INTERFACE
 target_link_directories(torch_libs INTERFACE ${TORCH_DIR}/lib)
 target_link_libraries(torch_libs INTERFACE torch_cpu c10)
 # libtorch_cpu itself needs libcudart and libcupti, which stand in sibling wheels that its own rpath finds.
-target_link_options(torch_libs INTERFACE -Wl,--allow-shlib-undefined -Wl,-rpath,${TORCH_DIR}/lib)
+target_link_options(torch_libs INTERFACE -Wl,--allow-shlib-undefined)
+list(APPEND CMAKE_BUILD_RPATH ${TORCH_DIR}/lib) # in the build tree alone: in a package Python has loaded torch
 
 # augur_precompile_torch(TARGET): reads torch's headers, eight seconds of g++'s time in every source, once for all
 # targets; once more for the program, whose other -O makes g++ on x86 refuse what the rooms share. Sources still include

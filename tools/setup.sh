@@ -6,7 +6,7 @@ system_packages=(
   build-essential ccache cmake git ninja-build python3-venv
   clang libclang-rt-dev # sanitizers and fuzzing
   libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libpcre2-dev libutf8proc-dev
-  libyaml-cpp-dev nlohmann-json3-dev
+  libyaml-dev nlohmann-json3-dev
   libjs-chart.js # embedded in reports
 )
 

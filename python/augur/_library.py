@@ -1,23 +1,50 @@
-"""Loads the compiled operators: from beside this file in an installed package, from build/ in a source tree."""
+"""Loads Augur's shared library: the operators and the whole program. It lies beside this file in an installed package,
+in build/ in a source tree."""
 
+import ctypes
 from pathlib import Path
 
 import torch
 
 _NAME = "libaugur_torch.so"
 
+ERROR_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+STEP_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
+RESULT_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
-def load() -> None:
+
+class Hooks(ctypes.Structure):
+    """AugurHooks of src/cli/program.h."""
+
+    _fields_ = [("error", ERROR_HOOK), ("step", STEP_HOOK), ("result", RESULT_HOOK)]
+
+
+def _load() -> ctypes.CDLL:
     here = Path(__file__).resolve().parent
     candidates = [here / _NAME, here.parents[1] / "build" / _NAME]
     for path in candidates:
         if path.exists():
             torch.ops.load_library(path)
-            return
+            return ctypes.CDLL(str(path))
     raise ImportError(
-        f"Augur's operators are not built: no {_NAME} at {' or '.join(map(str, candidates))}; "
+        f"Augur's library is not built: no {_NAME} at {' or '.join(map(str, candidates))}; "
         "run ./check in the source tree, or pip install it"
     )
 
 
-load()
+library = _load()
+library.augur_main.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Hooks)]
+library.augur_version.restype = ctypes.c_char_p
+library.augur_set_process_group.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
+library.augur_set_process_group.restype = None
+
+
+def version() -> str:
+    return library.augur_version().decode()
+
+
+def run_program(args: list[str], hooks: Hooks | None = None) -> int:
+    """Runs `augur ARGS` in this process and returns its exit code; other Python threads go on meanwhile."""
+    words = [b"augur", *(arg.encode("utf-8", "surrogateescape") for arg in args)]
+    argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+    return library.augur_main(len(words), argv, ctypes.byref(hooks) if hooks is not None else None)

@@ -16,13 +16,13 @@ void OnSignal(int signal) {
 
 StopSignals::StopSignals() {
   received = 0;
-  std::signal(SIGINT, OnSignal);
-  std::signal(SIGTERM, OnSignal);
+  interrupt_ = std::signal(SIGINT, OnSignal);
+  terminate_ = std::signal(SIGTERM, OnSignal);
 }
 
 StopSignals::~StopSignals() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, interrupt_);
+  std::signal(SIGTERM, terminate_);
 }
 
 const char* StopSignals::Received() {

@@ -3,7 +3,8 @@
 
 namespace augur {
 
-// While it lives, the first SIGINT or SIGTERM only sets a flag; a second one ends the process at once.
+// While it lives, the first SIGINT or SIGTERM only sets a flag; a second one ends the process at once. What
+// handled them before (Python, where it is the host) does so again afterwards.
 class StopSignals {
  public:
   StopSignals();
@@ -13,6 +14,10 @@ class StopSignals {
 
   // The signal's name ("SIGINT"), or null while none has come.
   static const char* Received();
+
+ private:
+  using Handler = void (*)(int);
+  Handler interrupt_, terminate_;
 };
 
 }  // namespace augur

@@ -1,7 +1,6 @@
 #include "cli/compare_file.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "base/yaml.h"
 
 namespace augur {
 namespace {
@@ -17,30 +17,30 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kKeys[] = {"base", "dir", "set", "arms"};
 
-std::string Place(const std::string& path, const YAML::Node& node) {
-  return fmt::format("{}:{}", path, node.Mark().line + 1);
+std::string Place(const std::string& path, const YamlNode& node) {
+  return fmt::format("{}:{}", path, node.line);
 }
 
-std::string Text(const std::string& path, const YAML::Node& node, std::string_view what) {
-  if (!node.IsScalar())
+std::string Text(const std::string& path, const YamlNode& node, std::string_view what) {
+  if (!node.is_scalar())
     throw Error(Place(path, node), fmt::format("{} must be one word", what), "write it so");
-  return node.Scalar();
+  return node.scalar;
 }
 
-std::vector<std::string> Texts(const std::string& path, const YAML::Node& node) {
+std::vector<std::string> Texts(const std::string& path, const YamlNode& node) {
   std::vector<std::string> texts;
-  if (node.IsNull()) return texts;
-  if (node.IsScalar()) return {node.Scalar()};
-  if (!node.IsSequence()) {
+  if (node.is_null()) return texts;
+  if (node.is_scalar()) return {node.scalar};
+  if (!node.is_sequence()) {
     throw Error(Place(path, node), "expected a list of key=value", "write [mask=clip, train.lr=1e-6]");
   }
-  for (const YAML::Node& item : node) texts.push_back(Text(path, item, "an entry"));
+  for (const YamlNode& item : node.items) texts.push_back(Text(path, item, "an entry"));
   return texts;
 }
 
 // A name that is a directory, too.
-void CheckName(const std::string& path, const YAML::Node& node) {
-  const std::string& name = node.Scalar();
+void CheckName(const std::string& path, const YamlNode& node) {
+  const std::string& name = node.scalar;
   const bool plain = std::ranges::all_of(name, [](char c) {
     return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '-' ||
            c == '_' || c == '.';
@@ -51,42 +51,40 @@ void CheckName(const std::string& path, const YAML::Node& node) {
   }
 }
 
-YAML::Node Load(const std::string& path) {
-  try {
-    YAML::Node root = YAML::Load(ReadFile(path));
-    if (!root.IsMap()) throw Error(path, "is no YAML mapping", "see augur compare --help");
-    return root;
-  } catch (const YAML::Exception& error) {
-    throw Error(fmt::format("{}:{}", path, error.mark.line + 1), "not valid YAML: " + Printable(error.msg),
-                "correct the file");
-  }
+YamlNode Load(const std::string& path) {
+  YamlNode root = ParseYaml(ReadFile(path), path);
+  if (!root.is_map()) throw Error(path, "is no YAML mapping", "see augur compare --help");
+  return root;
 }
 
 }  // namespace
 
 CompareFile ReadCompareFile(const std::string& path) {
-  const YAML::Node root = Load(path);
+  const YamlNode root = Load(path);
   const std::string stem = fs::path(path).stem().string();
-  if (!root["arms"]) return {"", {{stem, path, {}}}};
-  for (const auto& entry : root) {
-    if (std::ranges::find(kKeys, entry.first.Scalar()) == std::end(kKeys)) {
-      throw UnknownName(Place(path, entry.first), "key", entry.first.Scalar(), kKeys);
+  const YamlNode* arms = root.Find("arms");
+  if (arms == nullptr) return {"", {{stem, path, {}}}};
+  for (const auto& entry : root.entries) {
+    if (std::ranges::find(kKeys, entry.first.scalar) == std::end(kKeys)) {
+      throw UnknownName(Place(path, entry.first), "key", entry.first.scalar, kKeys);
     }
   }
-  if (!root["base"]) throw Error(path, "names no base configuration", "add base: FILE, one of augur train's");
-  if (!root["arms"].IsMap() || root["arms"].size() == 0) {
-    throw Error(Place(path, root["arms"]), "arms must map names to lists of key=value",
-                "see augur compare --help");
+  const YamlNode* base = root.Find("base");
+  if (base == nullptr)
+    throw Error(path, "names no base configuration", "add base: FILE, one of augur train's");
+  if (arms->entries.empty()) {
+    throw Error(Place(path, *arms), "arms must map names to lists of key=value", "see augur compare --help");
   }
-  const std::string base = (fs::path(path).parent_path() / Text(path, root["base"], "base")).string();
-  const std::vector<std::string> common = root["set"] ? Texts(path, root["set"]) : std::vector<std::string>();
-  CompareFile file{root["dir"] ? Text(path, root["dir"], "dir") : "runs/" + stem, {}};
-  for (const auto& arm : root["arms"]) {
-    CheckName(path, arm.first);
+  const std::string config = (fs::path(path).parent_path() / Text(path, *base, "base")).string();
+  const YamlNode *set = root.Find("set"), *dir = root.Find("dir");
+  const std::vector<std::string> common = set != nullptr ? Texts(path, *set) : std::vector<std::string>();
+  CompareFile file{dir != nullptr ? Text(path, *dir, "dir") : "runs/" + stem, {}};
+  for (const auto& [name, changes] : arms->entries) {
+    CheckName(path, name);
     std::vector<std::string> overrides = common;
-    const std::vector<std::string> own = Texts(path, arm.second);
+    const std::vector<std::string> own = Texts(path, changes);
     overrides.insert(overrides.end(), own.begin(), own.end());
-    file.arms.push_back({arm.first.Scalar(), base, overrides});
+    file.arms.push_back({name.scalar, config, overrides});
   }
   return file;
 }

@@ -16,6 +16,7 @@
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/flag_checks.h"
+#include "cli/program.h"
 #include "eval/scores.h"
 #include "metrics/progress.h"
 #include "reward/verifier.h"
@@ -61,7 +62,9 @@ class EvalRun {
     ScoreAll();
     SaveResponses();
     PrintTable();
-    if (!options_.output.empty()) WriteFileAtomically(options_.output, Report().dump(2) + "\n");
+    const OrderedJson report = Report();
+    TellResult(report);
+    if (!options_.output.empty()) WriteFileAtomically(options_.output, report.dump(2) + "\n");
     for (const std::string& fault : faults_) fmt::print(stderr, "augur: {}\n", fault);
     if (!faults_.empty()) throw ExitCode{kUserError};
   }

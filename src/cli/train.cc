@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "cli/commands.h"
+#include "cli/program.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "report/report.h"
@@ -29,9 +31,15 @@ void Train(const TrainFlags& options) {
   }
   const std::filesystem::path run = config.run.dir, page = run / "report.html";
   TrainOptions train = options.train;
+  if (const auto step = Hooks().step) {
+    train.logged = [step, steps = config.train.steps](int64_t number, const Metrics& metrics) {
+      step(number, steps, Json(metrics).dump().c_str());
+    };
+  }
   train.evaluated = [&] { WriteReport({&run, 1}, page); };
   const TrainOutcome outcome = RunTraining(config, train);
   if (!options.train.dump.empty()) return;
+  TellResult({{"dir", config.run.dir}, {"steps", outcome.steps}, {"stopped_by", outcome.stopped_by}});
   if (!outcome.stopped_by.empty()) {
     fmt::print("stopped by {} after step {} of {}; saved. The same command goes on from there.\n",
                outcome.stopped_by, outcome.steps, config.train.steps);

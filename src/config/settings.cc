@@ -1,13 +1,13 @@
 #include "config/settings.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "base/yaml.h"
 
 namespace augur {
 namespace {
@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kTruncations[] = {"rollout.top_k", "rollout.top_p", "rollout.min_p",
                                              "rollout.greedy"};
 
-std::string Place(const std::string& file, const YAML::Mark& mark) {
-  return mark.is_null() ? file : fmt::format("{}:{}", file, mark.line + 1);
+std::string Place(const std::string& file, const YamlNode& node) {
+  return fmt::format("{}:{}", file, node.line);
 }
 
 // The key itself where only its section is missing ("steps"), else the nearest in spelling.
@@ -61,20 +61,20 @@ const FieldSection& FindSection(const std::string& name, const FieldList& fields
   throw UnknownName(where, "section", Printable(name), names);
 }
 
-std::string ScalarText(const YAML::Node& node, std::string_view key, const std::string& where) {
-  if (node.IsNull()) throw Error(where, fmt::format("{} has no value", key), "give one, or remove the line");
-  if (!node.IsScalar()) throw Error(where, fmt::format("{} is not a single value", key), "give one value");
-  return node.Scalar();
+std::string ScalarText(const YamlNode& node, std::string_view key, const std::string& where) {
+  if (node.is_null()) throw Error(where, fmt::format("{} has no value", key), "give one, or remove the line");
+  if (!node.is_scalar()) throw Error(where, fmt::format("{} is not a single value", key), "give one value");
+  return node.scalar;
 }
 
-Setting ReadSetting(const YAML::Node& node, const Field& field, const std::string& where) {
+Setting ReadSetting(const YamlNode& node, const Field& field, const std::string& where) {
   Setting setting{.where = where};
-  if (!field.is_list() || !node.IsSequence()) {
+  if (!field.is_list() || !node.is_sequence()) {
     setting.items.push_back(ScalarText(node, field.key(), where));
     return setting;
   }
   setting.is_list = true;
-  for (const YAML::Node& item : node) setting.items.push_back(ScalarText(item, field.key(), where));
+  for (const YamlNode& item : node.items) setting.items.push_back(ScalarText(item, field.key(), where));
   return setting;
 }
 
@@ -90,32 +90,33 @@ bool HasPreset(const FieldSection& section) {
   return section.fields.front().key() == section.name + ".preset";
 }
 
-void ReadSection(const YAML::Node& node, const FieldSection& section, const FieldList& fields,
+void ReadSection(const YamlNode& node, const FieldSection& section, const FieldList& fields,
                  const std::string& file, const std::string& where, Settings* settings) {
-  if (node.IsScalar() && HasPreset(section)) {
-    AddOnce(settings, section.name + ".preset", {.where = where, .items = {node.Scalar()}});
+  if (node.is_scalar() && HasPreset(section)) {
+    AddOnce(settings, section.name + ".preset", {.where = where, .items = {node.scalar}});
     return;
   }
-  if (node.IsNull()) return;  // a section whose lines are all commented out
-  if (!node.IsMap())
+  if (node.is_null()) return;  // a section whose lines are all commented out
+  if (!node.is_map())
     throw Error(where, fmt::format("'{}' is a section", section.name), "write its keys beneath it");
-  for (const auto& entry : node) {
-    const std::string place = Place(file, entry.first.Mark());
-    const std::string key = fmt::format("{}.{}", section.name, ScalarText(entry.first, "a key", place));
-    AddOnce(settings, key, ReadSetting(entry.second, FindField(key, fields, place), place));
+  for (const auto& [name, value] : node.entries) {
+    const std::string place = Place(file, name);
+    const std::string key = fmt::format("{}.{}", section.name, ScalarText(name, "a key", place));
+    AddOnce(settings, key, ReadSetting(value, FindField(key, fields, place), place));
   }
 }
 
-std::vector<std::string> ListItems(std::string_view text, std::string_view where) {
-  try {
-    std::vector<std::string> items;
-    for (const YAML::Node& item : YAML::Load(std::string(text))) {
-      items.push_back(ScalarText(item, "an item of the list", std::string(where)));
+std::vector<std::string> ListItems(std::string_view text, const std::string& where) {
+  const YamlNode list = [&] {
+    try {
+      return ParseYaml(text, "");
+    } catch (const Error&) {
+      throw Error(where, "is not a list", "write [a, b]");
     }
-    return items;
-  } catch (const YAML::Exception& error) {
-    throw Error(where, fmt::format("is not a list: {}", error.msg), "write [a, b]");
-  }
+  }();
+  std::vector<std::string> items;
+  for (const YamlNode& item : list.items) items.push_back(ScalarText(item, "an item of the list", where));
+  return items;
 }
 
 }  // namespace
@@ -123,24 +124,18 @@ std::vector<std::string> ListItems(std::string_view text, std::string_view where
 Settings ReadYamlSettings(std::string_view text, const std::string& file, const FieldList& fields) {
   Settings settings;
   std::vector<std::string> seen;
-  try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) throw Error(file, "holds several YAML documents", "keep one");
-    if (documents.empty() || documents[0].IsNull()) return settings;
-    if (!documents[0].IsMap())
-      throw Error(Place(file, documents[0].Mark()), "expected sections", "write 'train:'");
-    for (const auto& entry : documents[0]) {
-      const std::string where = Place(file, entry.first.Mark());
-      const std::string name = ScalarText(entry.first, "a section's name", where);
-      const FieldSection& section = FindSection(name, fields, where);
-      if (std::ranges::find(seen, name) != seen.end()) {
-        throw Error(where, fmt::format("the section '{}' is there twice", name), "put its keys together");
-      }
-      seen.push_back(name);
-      ReadSection(entry.second, section, fields, file, where, &settings);
+  const YamlNode document = ParseYaml(text, file);
+  if (document.is_null()) return settings;
+  if (!document.is_map()) throw Error(Place(file, document), "expected sections", "write 'train:'");
+  for (const auto& [key, content] : document.entries) {
+    const std::string where = Place(file, key);
+    const std::string name = ScalarText(key, "a section's name", where);
+    const FieldSection& section = FindSection(name, fields, where);
+    if (std::ranges::find(seen, name) != seen.end()) {
+      throw Error(where, fmt::format("the section '{}' is there twice", name), "put its keys together");
     }
-  } catch (const YAML::Exception& error) {
-    throw Error(Place(file, error.mark), fmt::format("is not valid YAML: {}", error.msg), "correct it");
+    seen.push_back(name);
+    ReadSection(content, section, fields, file, where, &settings);
   }
   return settings;
 }

@@ -1,10 +1,9 @@
 #include "report/run_data.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "base/yaml.h"
 #include "metrics/json_lines.h"
 #include "report/series.h"
 #include "report/viewer_tokens.h"
@@ -20,11 +19,9 @@ std::string ValidText(std::string_view bytes) {
   return text;
 }
 
-std::string ScalarText(const YAML::Node& node) {
-  if (node.IsScalar()) return node.Scalar();
-  if (!node.IsSequence()) return "";
-  std::string text;
-  for (const YAML::Node& item : node) text += (text.empty() ? "" : ", ") + ScalarText(item);
+std::string NodeText(const YamlNode& node) {
+  std::string text = node.scalar;
+  for (const YamlNode& item : node.items) text += (text.empty() ? "" : ", ") + NodeText(item);
   return text;
 }
 
@@ -38,12 +35,11 @@ Json ReadConfig(const std::filesystem::path& path, Notes* notes) {
   try {
     const std::string text = ReadFile(path);
     if (text.size() > kLongestConfig) throw Error("config.yaml", "longer than 1 MiB", "");
-    for (const auto& section : YAML::Load(text)) {
-      const std::string name = ValidText(section.first.Scalar());
-      if (!section.second.IsMap()) config[name] = ValidText(ScalarText(section.second));
-      if (!section.second.IsMap()) continue;
-      for (const auto& field : section.second) {
-        config[name + "." + ValidText(field.first.Scalar())] = ValidText(ScalarText(field.second));
+    for (const auto& [section, content] : ParseYaml(text, "config.yaml").entries) {
+      const std::string name = ValidText(section.scalar);
+      if (!content.is_map()) config[name] = ValidText(NodeText(content));
+      for (const auto& [key, value] : content.entries) {
+        config[name + "." + ValidText(key.scalar)] = ValidText(NodeText(value));
       }
     }
   } catch (const std::exception& error) {

@@ -284,6 +284,7 @@ void Run::EvaluateNow(Metrics* metrics) {
 void Run::Log(const Metrics& metrics) {
   AppendMetrics(run_, state_.step, metrics);
   if (tensorboard_) tensorboard_->Write(state_.step, metrics);
+  if (options_.logged) options_.logged(state_.step, metrics);
 }
 
 std::string Run::Figures(const Metrics& metrics) const {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "metrics/step_metrics.h"
 
 namespace augur {
 
@@ -17,6 +18,8 @@ struct TrainOptions {
   std::filesystem::path dump;
   // Spoil the gradient of this step's first update with a NaN, to see the guard at work; 0: never.
   int64_t spoil_step = 0;
+  // Called with each step's metrics once they are in the run directory.
+  std::function<void(int64_t step, const Metrics& metrics)> logged;
   // Called after each evaluation, when its figures are in the run directory.
   std::function<void()> evaluated;
 };

@@ -1,0 +1,2 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>

@@ -1,0 +1,49 @@
+"""Calls of the program in this process: errors as exceptions, results as values."""
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+
+from augur import _processes
+from augur._library import ERROR_HOOK, RESULT_HOOK, STEP_HOOK, Hooks, run_program
+
+_one_at_a_time = threading.Lock()
+_INTERRUPTED = 130
+
+
+class Error(ValueError):
+    """Something the caller can mend: what is wrong, where, and what to do, in the words of the command line."""
+
+
+def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = None) -> dict:
+    """Runs `augur ARGS` and returns what the command made. An exception of on_step ends the run as Ctrl-C does, saved,
+    and is raised then."""
+    _processes.join()
+    messages: list[str] = []
+    results: list[dict] = [{}]
+    raised: list[BaseException] = []
+
+    def step(number: int, steps: int, metrics: bytes) -> None:
+        if raised:
+            return
+        try:
+            on_step(number, steps, json.loads(metrics))
+        except BaseException as error:
+            raised.append(error)
+            signal.raise_signal(signal.SIGINT)
+
+    hooks = Hooks(
+        ERROR_HOOK(lambda message: messages.append(message.decode())),
+        STEP_HOOK(step) if on_step else STEP_HOOK(),
+        RESULT_HOOK(lambda result: results.append(json.loads(result))),
+    )
+    with _one_at_a_time:
+        code = run_program(args, hooks)
+    if raised:
+        raise raised[0]
+    if messages:
+        raise Error("\n".join(messages))
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    return results[-1]

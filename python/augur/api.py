@@ -1,0 +1,164 @@
+"""The engine from Python: train, generate, evaluate."""
+
+import inspect
+import json
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+
+import torch
+
+from augur import _notebook
+from augur._engine import Error, call
+from augur.runs import Run
+
+Config = str | PathLike | Mapping
+
+
+def train(
+    config: Config,
+    *overrides: str,
+    on_step: Callable[..., None] | None = None,
+) -> Run:
+    """`augur train`: runs, or goes on with, a configuration.
+
+    config: a YAML file, or a mapping of its sections ({"train": {"steps": 40}} or {"train.steps": 40}).
+    overrides: "key=value", as on the command line.
+    on_step: called after each step with its metrics, or with the step's number and its metrics where it takes two
+        arguments. What it raises ends the run, saved, and is raised here.
+
+    Ctrl-C saves and returns the run as it stands, with run.stopped_by; the same call goes on from there. Errors are
+    augur.Error, in the words of the command line.
+    """
+    bar = _notebook.progress_bar("train")
+    if bar:
+        overrides = ("log.console=false", *overrides)
+    takes_step = on_step is not None and _positional_parameters(on_step) > 1
+
+    def step(number: int, steps: int, metrics: dict) -> None:
+        if bar:
+            bar.update(number, steps, _figures(metrics))
+        if on_step is None or number == 0:
+            return
+        if takes_step:
+            on_step(number, metrics)
+        else:
+            on_step({"step": number, **metrics})
+
+    with tempfile.TemporaryDirectory() as scratch:
+        file, name = _config_file(config, Path(scratch))
+        try:
+            result = call(["train", file, *overrides], step)
+        except Error as error:
+            raise Error(name(str(error))) from None
+    return Run(result["dir"], result["stopped_by"] or None)
+
+
+def generate(model: str | PathLike, prompts: str | Sequence, **options: object) -> list[dict]:
+    """`augur generate`: responses to prompts, ordered by prompt and sample.
+
+    prompts: texts, conversations (lists of {"role", "content"}) or lists of token ids.
+    options: the command's flags (samples=8, max_tokens=256, temperature=1, greedy=True, seed=0, chat=True, stop=[...],
+        top_logprobs=20, device="cpu", ...).
+
+    Each response is a dict with the keys of the command's output: prompt, sample, prompt_tokens, tokens, text,
+    logprobs, temperature, weight_version, finish_reason. With top_logprobs also support_ids, int32 [tokens, K+1], and
+    support_logprobs, float32, as augur.decide and augur.policy_loss take them.
+    """
+    if isinstance(prompts, str):
+        prompts = [prompts]
+    with tempfile.TemporaryDirectory() as scratch:
+        file, output = Path(scratch) / "prompts.jsonl", Path(scratch) / "rollouts.jsonl"
+        is_tokens = bool(prompts) and all(_is_tokens(prompt) for prompt in prompts)
+        key = "tokens" if is_tokens else "prompt"
+        file.write_text("".join(json.dumps({key: prompt}) + "\n" for prompt in prompts), encoding="utf-8")
+        source = ["--tokens-input" if is_tokens else "--data", fspath(file)]
+        try:
+            call(["generate", fspath(model), *source, "--output", fspath(output), *_flags(options)])
+        except Error as error:
+            raise Error(str(error).replace(fspath(file), "prompts")) from None
+        with open(output, encoding="utf-8") as lines:
+            return [_rollout(json.loads(line)) for line in lines]
+
+
+def evaluate(model: str | PathLike, data: str | PathLike | Sequence, **options: object) -> dict:
+    """`augur eval`: avg@k, maj@k and pass@k of a model, overall and by data source, as the command's JSON has them.
+
+    data: a JSONL or Parquet file, a task, or a list of them; or a list of rows ({"prompt", "answer", ...}).
+    options: the command's flags (samples=16, temperature=1, max_tokens=256, verifier="exact", ...).
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "data.jsonl"
+        files = [data] if isinstance(data, str | PathLike) else list(data)
+        if files and all(isinstance(row, Mapping) for row in files):
+            file.write_text("".join(json.dumps(dict(row)) + "\n" for row in files), encoding="utf-8")
+            files = [file]
+        try:
+            return call(["eval", fspath(model), "--data", *map(fspath, files), *_flags(options)])
+        except Error as error:
+            raise Error(str(error).replace(fspath(file), "data")) from None
+
+
+def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], str]]:
+    """The configuration as a file, and what makes a message about that file one about `config`."""
+    if not isinstance(config, Mapping):
+        return fspath(config), lambda message: message
+    sections: dict[str, object] = {}
+    for key, value in config.items():
+        section, _, name = key.partition(".")
+        entry = {name: value} if name else value
+        if isinstance(entry, Mapping):
+            before = sections.get(section, {})
+            before = before if isinstance(before, Mapping) else {"preset": before}  # mask: NAME
+            entry = before | {k: _plain(v) for k, v in entry.items() if v is not None}
+        sections[section] = entry
+    path = scratch / "train.yaml"  # the run's directory is runs/train where run.dir is not given
+    path.write_text(json.dumps(sections, indent=1, ensure_ascii=False), encoding="utf-8")
+    return fspath(path), lambda message: re.sub(re.escape(fspath(path)) + r"(:\d+)?", "config", message)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return fspath(value) if isinstance(value, PathLike) else value
+
+
+def _flags(options: Mapping[str, object]) -> list[str]:
+    flags = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            flags.append(flag)
+        elif value is not False and value is not None:
+            values = value if isinstance(value, list | tuple) else [value]
+            flags += [f"{flag}={item}" for item in values]
+    return flags
+
+
+def _is_tokens(prompt: object) -> bool:
+    return isinstance(prompt, list | tuple) and bool(prompt) and all(isinstance(token, int) for token in prompt)
+
+
+def _rollout(line: dict) -> dict:
+    if "support_ids" in line:
+        rows = [[float("-inf") if value is None else value for value in row] for row in line["support_logprobs"]]
+        line["support_ids"] = torch.tensor(line["support_ids"], dtype=torch.int32)
+        line["support_logprobs"] = torch.tensor(rows, dtype=torch.float32)
+    return line
+
+
+def _positional_parameters(function: Callable) -> int:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        return sum(p.kind in kinds for p in inspect.signature(function).parameters.values())
+    except ValueError:  # a builtin, such as list.append in some versions
+        return 1
+
+
+def _figures(metrics: Mapping[str, float]) -> str:
+    shown = {"reward": "critic/score/mean", "masked": "mask/masked"}
+    figures = [f"{name} {metrics[key]:.3f}" for name, key in shown.items() if metrics.get(key) is not None]
+    figures += [f"{key} {value:.3f}" for key, value in metrics.items() if "/acc/mean@" in key and value is not None]
+    return "  ".join(figures)

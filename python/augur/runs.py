@@ -1,0 +1,96 @@
+"""What a run left in its directory."""
+
+import html
+import json
+from collections.abc import Iterator
+from os import PathLike, fspath
+from pathlib import Path
+
+from augur._engine import Error, call
+
+
+class Report:
+    """A report's page; a notebook shows it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+    def __repr__(self) -> str:
+        return f"Report({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.path.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 800px; border: 0"></iframe>'
+
+
+class Run:
+    """A run directory, finished or not. Figures are read when they are asked for, so that they are those of now."""
+
+    def __init__(self, path: str | PathLike, stopped_by: str | None = None):
+        self.path = Path(path)
+        # The signal that ended this call of train before the last step; None where it came to its end.
+        self.stopped_by = stopped_by
+        if not (self.path / "config.yaml").exists():
+            raise Error(f"{self.path}: is no run directory: it holds no config.yaml; name one that augur.train made")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, step {self.step}{'' if self.finished else ', unfinished'})"
+
+    @property
+    def history(self) -> list[dict]:
+        """The metrics of every step, each with its "step"; that of an evaluation before the first is 0."""
+        return [{"step": line["step"], **line["data"]} for line in _lines(self.path / "metrics.jsonl")]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The newest value of every metric."""
+        newest: dict[str, float] = {}
+        for line in _lines(self.path / "metrics.jsonl"):
+            newest |= line["data"]
+        return newest
+
+    @property
+    def step(self) -> int:
+        """The last step trained."""
+        return max((line["step"] for line in _lines(self.path / "metrics.jsonl")), default=0)
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    @property
+    def model_path(self) -> Path:
+        """The trained model, a Hugging Face directory."""
+        path = self.path / "model"
+        if not (path / "config.json").exists():
+            raise Error(f"{path}: the run has no model yet, it stands at step {self.step}; train it to its end")
+        return path
+
+    def tokens(self, step: int) -> list[dict]:
+        """The responses of a step that were kept (log.tokens), each with the mask's decision on every token."""
+        path = self.path / "tokens.jsonl"
+        records = [line for line in _lines(path) if line["step"] == step]
+        if not records:
+            steps = sorted({line["step"] for line in _lines(path)})
+            kept = f"steps {steps[0]} to {steps[-1]} have" if steps else "no step has"
+            raise Error(f"{path}: holds no tokens of step {step}; {kept} (log.tokens says how many are kept)")
+        return records
+
+    def report(self) -> Report:
+        """Writes the run's page again and returns it; as the last line of a cell, a notebook shows it."""
+        page = self.path / "report.html"
+        call(["report", fspath(self.path), "-o", fspath(page)])
+        return Report(page)
+
+
+def _lines(path: Path) -> Iterator[dict]:
+    """The JSON lines of a file, without a last one that is still being written."""
+    if not path.exists():
+        return
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                yield json.loads(line)

@@ -1,0 +1,140 @@
+#include "cli/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "base/process_group.h"
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+
+namespace augur {
+namespace {
+
+// Commands that divide their work among the ranks.
+const std::vector<std::string_view> kParallelCommands = {};
+
+AugurHooks program_hooks;
+
+void ReportFault(const std::string& message) {
+  const ProcessGroup& group = ThisProcessGroup();
+  const std::string full = group.size > 1 ? fmt::format("rank {}: {}", group.rank, message) : message;
+  if (program_hooks.error != nullptr) {
+    program_hooks.error(full.c_str());
+  } else {
+    fmt::print(stderr, "augur: {}\n", full);
+  }
+}
+
+const CLI::App& ChosenCommand(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : *chosen.front();
+}
+
+std::vector<std::string> ValidNames(const CLI::App& command, bool flags) {
+  std::vector<std::string> names;
+  if (flags) {
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(sub->get_name());
+    }
+  }
+  return names;
+}
+
+// CLI11 reports what it could not place; add the name the user probably meant.
+int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = ChosenCommand(app);
+  std::string message = error.what();
+  const std::vector<std::string> extras = command.remaining(true);
+  if (!extras.empty()) {
+    const bool is_flag = extras.front().starts_with("-");
+    const auto names = ValidNames(command, is_flag);
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    message = fmt::format("unknown {} '{}'", is_flag ? "flag" : "argument", extras.front());
+    if (!views.empty()) message += fmt::format("; did you mean '{}'?", NearestName(extras.front(), views));
+  }
+  ReportFault(
+      fmt::format("{} (see {} --help)", message, &command == &app ? "augur" : "augur " + command.get_name()));
+  return kUserError;
+}
+
+int RunCommand(int argc, const char* const* argv) {
+  CLI::App app("Augur: reinforcement learning of language models with predictive divergence masks", "augur");
+  app.set_version_flag("--version", AUGUR_VERSION);
+  app.require_subcommand(0, 1);
+  AddCommands(app);
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return ReportParseError(app, error);
+  } catch (const ExitCode& exit) {
+    return exit.code;
+  } catch (const Error& error) {
+    ReportFault(error.what());
+    return kUserError;
+  } catch (const std::system_error& error) {  // of fmt::print
+    ReportFault(fmt::format("{}; check where the output goes", error.what()));
+    return kUserError;
+  } catch (const std::exception& error) {
+    ReportFault(fmt::format("internal error: {}", error.what()));
+    return kInternalError;
+  }
+}
+
+// Whether this process has nothing to do, since the command runs on one and this is another.
+bool IsSpareRank(int argc, const char* const* argv) {
+  const ProcessGroup& group = ThisProcessGroup();
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (group.size == 1 || std::ranges::find(kParallelCommands, command) != kParallelCommands.end())
+    return false;
+  if (group.rank == 0) {
+    fmt::print(stderr, "augur: {} runs on one process; the other {} end here\n",
+               command.empty() ? "this" : command, group.size - 1);
+  }
+  return group.rank != 0;
+}
+
+// What was printed may still fail to arrive.
+int FlushOutput(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  ReportFault(fmt::format("standard output: cannot write: {}; check where it goes", std::strerror(errno)));
+  return code == 0 ? kUserError : code;
+}
+
+}  // namespace
+
+const AugurHooks& Hooks() { return program_hooks; }
+
+void TellResult(const nlohmann::ordered_json& result) {
+  if (program_hooks.result != nullptr)
+    program_hooks.result(result.dump(-1, ' ', /*ensure_ascii=*/true).c_str());
+}
+
+}  // namespace augur
+
+int augur_main(int argc, const char* const* argv, const AugurHooks* given) {
+  augur::program_hooks = given == nullptr ? AugurHooks{} : *given;
+  if (augur::IsSpareRank(argc, argv)) return 0;
+  return augur::FlushOutput(augur::RunCommand(argc, argv));
+}
+
+const char* augur_version() { return AUGUR_VERSION; }
+
+void augur_set_process_group(const char* name, int rank, int size) {
+  augur::SetProcessGroup({name, rank, size});
+}

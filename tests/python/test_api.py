@@ -1,0 +1,174 @@
+"""The engine from Python: train, generate, evaluate, Run."""
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+import augur
+from conftest import ROOT, run_augur
+
+MODEL = ROOT / "models" / "tiny"
+SMALL = {
+    "run": {"threads": 1, "device": "cpu"},
+    "model": {"path": MODEL, "precision": "fp32"},
+    "data": {"train": ["task:sort:count=64:seed=11"]},
+    "reward": {"verifier": "exact"},
+    "rollout": {"prompts": 4, "group": 4, "max_tokens": 16, "support": 8},
+    "train": {"steps": 3, "lr": 1e-4},
+    "eval": {"files": ["task:sort:count=4:seed=12"], "samples": 4, "every": 0},
+    "log": {"console": False, "tensorboard": False, "tokens": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> augur.Run:
+    return augur.train(SMALL, f"run.dir={tmp_path_factory.mktemp('run')}")
+
+
+def test_training_from_a_dict_is_training_from_its_file(run, tmp_path):
+    run_augur("train", run.path / "config.yaml", f"run.dir={tmp_path}/again")
+    again = augur.Run(tmp_path / "again")
+    for mine, theirs in zip(run.history, again.history, strict=True):
+        assert {k: v for k, v in mine.items() if k[:7] not in ("timing_", "perf/ti", "perf/th", "perf/cp")} == {
+            k: v for k, v in theirs.items() if k[:7] not in ("timing_", "perf/ti", "perf/th", "perf/cp")
+        }
+
+
+def test_a_run_tells_its_figures(run):
+    assert [line["step"] for line in run.history] == [0, 1, 2, 3] and run.step == 3 and run.finished
+    assert run.stopped_by is None
+    assert run.metrics["val-core/sort/acc/mean@4"] == run.history[-1]["val-core/sort/acc/mean@4"]
+    assert run.metrics["actor/pg_loss"] == run.history[-1]["actor/pg_loss"]
+    assert (run.model_path / "model.safetensors").exists()
+    kept = run.tokens(step=2)
+    assert len(kept) == 2 and all({"id", "text", "ratio", "keep"} <= set(token) for token in kept[0]["tokens"])
+    page = run.report()
+    assert os.fspath(page) == str(run.path / "report.html")
+    assert page._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_what_a_run_lacks_is_named(run, tmp_path):
+    with pytest.raises(augur.Error, match="holds no tokens of step 9; steps 1 to 3 have"):
+        run.tokens(step=9)
+    with pytest.raises(augur.Error, match="is no run directory"):
+        augur.Run(tmp_path)
+
+
+def test_each_step_is_seen_with_its_metrics(tmp_path):
+    seen, numbered = [], []
+    run = augur.train(SMALL, f"run.dir={tmp_path}/one", on_step=seen.append)
+    assert seen == run.history[1:]
+    augur.train(SMALL, f"run.dir={tmp_path}/two", on_step=lambda step, metrics: numbered.append((step, len(metrics))))
+    assert [step for step, _ in numbered] == [1, 2, 3] and numbered[0][1] > 20
+
+
+def test_an_exception_of_on_step_ends_the_run_saved_and_is_raised(tmp_path):
+    def fail(step: int, metrics: dict) -> None:
+        raise ZeroDivisionError(f"at {step}")
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ZeroDivisionError, match="at 1"):
+        augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=50", on_step=fail)
+    assert augur.Run(tmp_path).step == 1 and (tmp_path / "checkpoints" / "global_step_1").is_dir()
+    assert signal.getsignal(signal.SIGINT) is handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)  # Python's own handler is back
+
+
+def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
+    def interrupt(step: int, metrics: dict) -> None:
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run = augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=4", on_step=interrupt)
+    assert (run.stopped_by, run.step, run.finished) == ("SIGINT", 2, False)
+    with pytest.raises(augur.Error, match="no model yet, it stands at step 2"):
+        _ = run.model_path
+    run = augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=4")
+    assert (run.stopped_by, run.step, run.finished) == (None, 4, True)
+
+
+def test_errors_have_the_words_of_the_command_line(tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("model:\n  path: m\ntrain:\n  stepz: 1\n")
+    done = run_augur("train", config, check=False)
+    with pytest.raises(augur.Error) as raised:
+        augur.train(config)
+    assert done.stderr == f"augur: {raised.value}\n"
+    with pytest.raises(augur.Error, match="^config: unknown key 'train.stepz'; did you mean 'train.steps'"):
+        augur.train(SMALL | {"train": {"stepz": 1}})
+    with pytest.raises(augur.Error, match="^train.steps=-1: train.steps is -1, out of range"):
+        augur.train(SMALL, "train.steps=-1")
+    with pytest.raises(augur.Error, match="unknown flag '--sample=2'; did you mean '--samples'"):
+        augur.generate(MODEL, ["1"], sample=2)
+    with pytest.raises(augur.Error, match="none: not a directory; give the directory"):
+        augur.evaluate(tmp_path / "none", "task:sort:count=2")
+
+
+def test_a_dict_may_be_flat_or_nested():
+    flat = {f"{section}.{key}": value for section, keys in SMALL.items() for key, value in keys.items()}
+    with pytest.raises(augur.Error, match="train.minibatch is 3 prompts"):
+        augur.train(flat | {"mask": "clip", "mask.delta": 0.5, "train.minibatch": 3})
+
+
+def test_generation_equals_the_command_and_feeds_the_masks(tmp_path):
+    prompts = ["5 3 8 1 9 2 7 4 6 0 =", "1 2 ="]
+    rollouts = augur.generate(
+        MODEL, prompts, samples=3, top_logprobs=5, max_tokens=8, seed=7, precision="fp32", device="cpu", threads=1
+    )
+    flags = "--samples 3 --top-logprobs 5 --max-tokens 8 --seed 7 --precision fp32 --device cpu --threads 1".split()
+    words = [word for prompt in prompts for word in ("--prompt", prompt)]
+    run_augur("generate", MODEL, *words, *flags, "--output", tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").open()]
+    assert len(rollouts) == 6
+    for mine, theirs in zip(rollouts, lines, strict=True):
+        assert {k: mine[k] for k in ("prompt", "sample", "tokens", "text", "logprobs")} == {
+            k: theirs[k] for k in ("prompt", "sample", "tokens", "text", "logprobs")
+        }
+        assert mine["support_ids"].dtype == torch.int32 and mine["support_ids"].tolist() == theirs["support_ids"]
+    one = rollouts[0]
+    rule = augur.MaskRule.preset("predictive-kl-aggregated")
+    advantages = torch.ones(len(one["tokens"]))
+    decision = augur.decide(rule, one["support_logprobs"], one["support_logprobs"], advantages, vocab_size=272)
+    assert bool(decision.keep.all()) and torch.allclose(decision.ratio, advantages)
+
+
+def test_prompts_may_be_tokens_and_conversations():
+    (text,) = augur.generate(MODEL, "1 2 =", max_tokens=4, greedy=True, threads=1)
+    (tokens,) = augur.generate(MODEL, [text["prompt_tokens"]], max_tokens=4, greedy=True, threads=1)
+    assert tokens["tokens"] == text["tokens"]
+    (chat,) = augur.generate(
+        MODEL, [[{"role": "user", "content": "1 2 ="}]], max_tokens=4, greedy=True, threads=1, chat_format="chatml"
+    )
+    assert len(chat["prompt_tokens"]) > len(text["prompt_tokens"])
+
+
+def test_evaluation_equals_the_command(tmp_path):
+    options = {"samples": 4, "max_tokens": 16, "seed": 3, "threads": 1}
+    report = augur.evaluate(MODEL, "task:sort:count=4:seed=12", **options)
+    flags = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), value)]
+    run_augur("eval", MODEL, "--data", "task:sort:count=4:seed=12", *flags, "--json", tmp_path / "report.json")
+    assert report == json.loads((tmp_path / "report.json").read_text())
+    rows = [{"prompt": "1 2 =", "answer": "1 2"}]
+    assert augur.evaluate(MODEL, rows, verifier="exact", **options)["overall"]["prompts"] == 1
+
+
+def test_other_threads_go_on_while_the_engine_works():
+    counted = 0
+    done = threading.Event()
+
+    def count() -> None:
+        nonlocal counted
+        while not done.wait(0.001):
+            counted += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    augur.evaluate(MODEL, "task:sort:count=8:seed=12", samples=4, max_tokens=16, threads=1)
+    done.set()
+    thread.join()
+    assert counted > 10

@@ -1,0 +1,133 @@
+"""`python -m augur` is the program; torchrun starts several of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import PROGRAM, ROOT, run_augur
+
+MODEL = ROOT / "models" / "tiny"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+
+
+def run_module(*args, stdin="", before=("-m", "augur"), **environment):
+    command = [sys.executable, *before, *map(str, args)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=ENVIRONMENT | environment)
+
+
+@pytest.mark.parametrize(
+    "args", [["--version"], ["--help"], ["tokenize", MODEL], ["tokenise", MODEL], ["score", MODEL, "--treads", "1"]]
+)
+def test_the_module_writes_and_returns_what_the_program_does(args):
+    stdin = '{"text": "1 2 3"}\n'
+    alone, module = run_augur(*args, stdin=stdin, check=False), run_module(*args, stdin=stdin)
+    assert (module.returncode, module.stdout, module.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+
+
+def test_one_library_serves_operators_and_program():
+    """Both in one process: two copies would register the operators twice, which torch refuses."""
+    code = (
+        "import augur, torch; torch.ops.augur; from augur import _library; print(_library.run_program(['--version']))"
+    )
+    done = run_module(before=("-c", code))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [run_augur("--version").stdout.strip(), "0"]
+
+
+def test_nothing_but_the_c_functions_is_visible():
+    """A symbol of another version of a library that torch, too, carries would otherwise be taken for its own."""
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", PROGRAM.with_name("libaugur_torch.so")], capture_output=True, text=True
+    )
+    names = [line.split()[-1] for line in listed.stdout.splitlines()]
+    assert names and all(name.startswith("augur_") for name in names)
+
+
+def torchrun(tmp_path: Path, ranks: int, *args):
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--no-python"]
+    logs = ["--log-dir", tmp_path / "logs", "--redirects", "3"]
+    return run_module(*logs, sys.executable, "-m", "augur", *args, before=launcher), tmp_path / "logs"
+
+
+def rank_logs(logs: Path, name: str) -> list[str]:
+    return [path.read_text() for path in sorted(logs.glob(f"*/attempt_0/*/{name}.log"))]
+
+
+def test_under_torchrun_a_command_for_one_runs_on_the_first_rank(tmp_path):
+    done, logs = torchrun(tmp_path, 2, "config", ROOT / "recipes" / "quickstart.yaml")
+    assert done.returncode == 0, done.stderr
+    first, second = rank_logs(logs, "stdout")
+    assert first == run_augur("config", ROOT / "recipes" / "quickstart.yaml").stdout and second == ""
+    assert "config runs on one process; the other 1 end here" in rank_logs(logs, "stderr")[0]
+
+
+def test_under_torchrun_an_error_names_its_rank(tmp_path):
+    done, logs = torchrun(tmp_path, 2, "config", tmp_path / "none.yaml")
+    assert done.returncode != 0
+    assert f"augur: rank 0: {tmp_path}/none.yaml" in rank_logs(logs, "stderr")[0]
+
+
+def test_the_engine_knows_the_group_that_python_made(tmp_path):
+    """Each rank joins; torch knows the group by the name that the engine was told."""
+    code = """
+import augur, torch, torch.distributed as dist
+from augur import _processes, _library
+told = []
+_library.library.augur_set_process_group = lambda *args: told.append(args)
+_processes.join()
+(name, rank, size), = told
+total = torch.ops._c10d_functional.all_reduce(torch.tensor([rank + 1.0]), "sum", name.decode())
+print(rank, size, torch.ops._c10d_functional.wait_tensor(total).item(), flush=True)
+dist.barrier()
+import os; os._exit(0)
+"""
+    (tmp_path / "join.py").write_text(code)
+    done = run_module(
+        tmp_path / "join.py", before=["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n"))[1:] == ["0 2 3.0", "1 2 3.0"]
+
+
+def test_srun_gives_what_torchrun_would():
+    from augur._processes import _from_slurm
+
+    environment = {
+        "SLURM_JOB_ID": "77",
+        "SLURM_STEP_ID": "1",
+        "SLURM_STEP_NODELIST": "here",
+        "SLURM_PROCID": "5",
+        "SLURM_LOCALID": "1",
+        "SLURM_STEP_NUM_TASKS": "8",
+        "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    }
+    set_ = _from_slurm(environment, hosts=lambda nodes: [nodes, "other"])
+    assert (set_["RANK"], set_["WORLD_SIZE"], set_["LOCAL_RANK"], set_["LOCAL_WORLD_SIZE"]) == ("5", "8", "1", "4")
+    assert set_["MASTER_ADDR"] == "here" and 1024 < int(set_["MASTER_PORT"]) < 65536
+
+
+def test_ctrl_c_saves_as_in_the_program(tmp_path):
+    changes = ["train.steps=500", "rollout.prompts=4", "train.minibatch=4", "eval.files=[]", "checkpoint.every=0"]
+    command = [sys.executable, "-m", "augur", "train", ROOT / "recipes" / "quickstart.yaml", *changes]
+    process = subprocess.Popen(
+        [*map(str, command), f"run.dir={tmp_path}/run", f"model.path={MODEL}", "run.threads=1"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 1):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "stopped by SIGINT" in out
+    steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
+    assert (tmp_path / "run" / "checkpoints" / f"global_step_{steps}").is_dir()
