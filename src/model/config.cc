@@ -10,7 +10,6 @@
 namespace augur {
 namespace {
 
-constexpr std::string_view kModelTypes[] = {"llama", "qwen2", "qwen3", "qwen3_moe"};
 constexpr int64_t kLargest = int64_t{1} << 24;  // of any size; keeps the product of two within int64
 constexpr int64_t kMostLayers = 1024;
 constexpr int64_t kMostExperts = 4096;
@@ -34,6 +33,9 @@ class Reader {
   int64_t IntOr(std::string_view key, int64_t otherwise) const {
     return Find(key) == nullptr ? otherwise : Int(key);
   }
+
+  // null says something else than a key left out, for which the family has a default.
+  bool LeavesOut(std::string_view key) const { return !object_.contains(key); }
 
   double Number(std::string_view key, double otherwise) const {
     const Json* value = Find(key);
@@ -88,7 +90,7 @@ class Reader {
 };
 
 // transformers lets `rope_scaling` win over `rope_parameters`, and an entry of either over a key beside it.
-RopeConfig ReadRope(const Reader& reader, int64_t max_positions) {
+RopeConfig ReadRope(const Reader& reader, double theta, int64_t max_positions) {
   const Json* given = reader.Find("rope_scaling");
   if (given == nullptr || given->empty()) given = reader.Find("rope_parameters");
   static const Json kNone = Json::object();
@@ -96,7 +98,7 @@ RopeConfig ReadRope(const Reader& reader, int64_t max_positions) {
   if (!given->is_object()) throw reader.WrongType(*given, "rope_parameters", "an object");
   const Reader rope(*given, fmt::format("{}: rope parameters", reader.where()));
   RopeConfig config;
-  config.theta = rope.Number("rope_theta", reader.Number("rope_theta", config.theta));
+  config.theta = rope.Number("rope_theta", reader.Number("rope_theta", theta));
   const std::string type = rope.String("rope_type", rope.String("type", "default"));
   if (rope.Number("partial_rotary_factor", reader.Number("partial_rotary_factor", 1.0)) != 1.0) {
     throw Error(reader.where(), "\"partial_rotary_factor\" other than 1 is not supported",
@@ -122,20 +124,42 @@ RopeConfig ReadRope(const Reader& reader, int64_t max_positions) {
   return config;
 }
 
-void RefuseSlidingWindow(const Reader& reader, const ModelConfig& config) {
-  bool slides = false;
+// Whether some layers attend over a window.
+bool HasWindowedLayers(const Reader& reader, Window window, int64_t layers) {
   if (const Json* types = reader.Find("layer_types")) {
-    for (const Json& type : *types) slides |= type != "full_attention";
-  } else if (config.model_type != "llama" && reader.Bool("use_sliding_window", false)) {
-    const bool by_layer = config.model_type != "qwen3_moe";
-    const Json* first = reader.Find("max_window_layers");
-    const int64_t full_layers = first != nullptr && first->is_number_integer() ? first->get<int64_t>() : 28;
-    slides = !by_layer || full_layers < config.layers;
+    return std::ranges::any_of(*types, [](const Json& type) { return type != "full_attention"; });
   }
-  if (slides) {
+  const bool by_switch = window == Window::kBySwitch || window == Window::kFromLayer;
+  if (!by_switch || !reader.Bool("use_sliding_window", false)) return false;
+  const Json* first = reader.Find("max_window_layers");
+  const int64_t full_layers = first != nullptr && first->is_number_integer() ? first->get<int64_t>() : 28;
+  return window == Window::kBySwitch || full_layers < layers;
+}
+
+void ReadWindow(const Reader& reader, const FamilyTraits& family, ModelConfig* config) {
+  if (family.window == Window::kAllLayers) {
+    const bool none = reader.Find("sliding_window") == nullptr && !reader.LeavesOut("sliding_window");
+    const int64_t window = none ? kLargest : reader.IntOr("sliding_window", family.sliding_window);
+    config->max_positions = std::min(config->max_positions, window);
+  } else if (HasWindowedLayers(reader, family.window, config->layers)) {
     throw Error(reader.where(), "attention over a sliding window (use_sliding_window) is not supported",
                 "set use_sliding_window to false and remove layer_types to attend to everything");
   }
+}
+
+// no_rope_layers has a 1 for each layer that rotates; without it every no_rope_layer_interval-th does not.
+std::vector<bool> ReadRotaryLayers(const Reader& reader, const ModelConfig& config) {
+  std::vector<bool> rotary(config.layers, true);
+  if (const Json* given = reader.Find("no_rope_layers")) {
+    const bool fits = given->is_array() && static_cast<int64_t>(given->size()) >= config.layers &&
+                      std::ranges::all_of(*given, [](const Json& x) { return x == 0 || x == 1; });
+    if (!fits) throw reader.WrongType(*given, "no_rope_layers", "a 0 or 1 for each layer");
+    for (int64_t i = 0; i < config.layers; ++i) rotary[i] = (*given)[i] == 1;
+    return rotary;
+  }
+  const int64_t interval = reader.IntOr("no_rope_layer_interval", 4);
+  for (int64_t i = 0; i < config.layers; ++i) rotary[i] = (i + 1) % interval != 0;
+  return rotary;
 }
 
 // Layers listed in mlp_only_layers are dense; of the others every decoder_sparse_step-th is sparse.
@@ -174,8 +198,8 @@ void ReadMoe(const Reader& reader, ModelConfig* config) {
   config->sparse = ReadSparseLayers(reader, *config);
 }
 
-int64_t DefaultHeadDim(const ModelConfig& config, std::string_view where) {
-  if (config.model_type == "qwen3") return 128;
+int64_t DefaultHeadDim(const ModelConfig& config, const FamilyTraits& family, std::string_view where) {
+  if (family.head_dim > 0) return family.head_dim;
   if (config.hidden_size % config.heads != 0) {
     throw Error(where,
                 fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", config.hidden_size,
@@ -185,17 +209,17 @@ int64_t DefaultHeadDim(const ModelConfig& config, std::string_view where) {
   return config.hidden_size / config.heads;
 }
 
-void ReadSizes(const Reader& reader, ModelConfig* config) {
+void ReadSizes(const Reader& reader, const FamilyTraits& family, ModelConfig* config) {
   config->vocab_size = reader.Int("vocab_size");
   config->hidden_size = reader.Int("hidden_size");
   config->intermediate_size = reader.Int("intermediate_size");
   config->layers = reader.Int("num_hidden_layers", kMostLayers);
   config->heads = reader.Int("num_attention_heads");
-  config->kv_heads = reader.IntOr("num_key_value_heads", config->heads);
-  config->head_dim =
-      reader.Find("head_dim") != nullptr ? reader.Int("head_dim") : DefaultHeadDim(*config, reader.where());
-  config->max_positions =
-      reader.IntOr("max_position_embeddings", config->model_type == "llama" ? 2048 : 32768);
+  const bool by_family = family.kv_heads > 0 && reader.LeavesOut("num_key_value_heads");
+  config->kv_heads = reader.IntOr("num_key_value_heads", by_family ? family.kv_heads : config->heads);
+  config->head_dim = reader.Find("head_dim") != nullptr ? reader.Int("head_dim")
+                                                        : DefaultHeadDim(*config, family, reader.where());
+  config->max_positions = reader.IntOr("max_position_embeddings", family.max_positions);
   if (config->heads % config->kv_heads != 0) {
     throw Error(reader.where(),
                 fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}",
@@ -208,16 +232,30 @@ void ReadSizes(const Reader& reader, ModelConfig* config) {
   }
 }
 
+bool HasBias(Bias bias, const Reader& reader, std::string_view key) {
+  return bias == Bias::kAlways || (bias == Bias::kByKey && reader.Bool(key, false));
+}
+
+void ReadModules(const Reader& reader, const FamilyTraits& family, ModelConfig* config) {
+  config->tied_head = reader.Bool("tie_word_embeddings", family.tied_head);
+  config->qkv_bias = HasBias(family.qkv_bias, reader, "attention_bias");
+  config->out_bias = HasBias(family.out_bias, reader, "attention_bias");
+  config->mlp_bias = HasBias(family.mlp_bias, reader, "mlp_bias");
+  config->qk_norm = family.qk_norm;
+  config->norms_behind = family.norms_behind;
+  config->rotary.assign(config->layers, true);
+  if (family.no_rope_layers) config->rotary = ReadRotaryLayers(reader, *config);
+  config->sparse.assign(config->layers, false);
+  if (family.experts) ReadMoe(reader, config);
+}
+
 }  // namespace
 
 ModelConfig ParseModelConfig(const Json& json, std::string_view where) {
   ModelConfig config;
   config.source = json;
   config.model_type = RequireString(json, "model_type", where);
-  if (std::ranges::find(kModelTypes, config.model_type) == std::end(kModelTypes)) {
-    throw Error(where, fmt::format("model_type '{}' is not supported", config.model_type),
-                "valid: llama, qwen2, qwen3, qwen3_moe");
-  }
+  const FamilyTraits& family = FindFamily(config.model_type, where);
   const Reader reader(json, where);
   if (reader.Find("quantization_config") != nullptr) {
     throw Error(where, "quantised weights (quantization_config) are not supported",
@@ -226,22 +264,15 @@ ModelConfig ParseModelConfig(const Json& json, std::string_view where) {
   if (const std::string act = reader.String("hidden_act", "silu"); act != "silu") {
     throw Error(where, fmt::format("hidden_act '{}' is not supported", act), "valid: silu");
   }
-  ReadSizes(reader, &config);
-  config.rms_norm_eps = reader.Number("rms_norm_eps", 1e-6);
-  config.tied_head = reader.Bool("tie_word_embeddings", false);
-  const bool attention_bias = reader.Bool("attention_bias", false);
-  config.qkv_bias = config.model_type == "qwen2" || attention_bias;
-  config.out_bias = config.model_type != "qwen2" && attention_bias;
-  config.mlp_bias = config.model_type == "llama" && reader.Bool("mlp_bias", false);
-  config.qk_norm = config.model_type == "qwen3" || config.model_type == "qwen3_moe";
+  ReadSizes(reader, family, &config);
+  config.rms_norm_eps = reader.Number("rms_norm_eps", family.rms_norm_eps);
+  ReadModules(reader, family, &config);
   if (const Json* pad = reader.Find("pad_token_id"); pad != nullptr && pad->is_number_integer()) {
     const int64_t id = pad->get<int64_t>();
     config.pad_token = id >= 0 && id < config.vocab_size ? id : -1;
   }
-  config.rope = ReadRope(reader, config.max_positions);
-  RefuseSlidingWindow(reader, config);
-  config.sparse.assign(config.layers, false);
-  if (config.model_type == "qwen3_moe") ReadMoe(reader, &config);
+  config.rope = ReadRope(reader, family.rope_theta, config.max_positions);
+  ReadWindow(reader, family, &config);
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "model/family.h"
 
 namespace augur {
 
@@ -32,8 +33,7 @@ struct MoeConfig {
   double aux_loss_coef = 0.001;
 };
 
-// A decoder of one of the families llama, qwen2, qwen3, qwen3_moe. Dropout rates are not read: Augur computes
-// without dropout.
+// A decoder of one of the families in family.cc. Dropout rates are not read: Augur computes without dropout.
 struct ModelConfig {
   std::string model_type;
   int64_t vocab_size = 0;
@@ -43,17 +43,19 @@ struct ModelConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t max_positions = 0;
+  int64_t max_positions = 0;  // no more than a window of attention, where there is one
   double rms_norm_eps = 1e-6;
   bool tied_head = false;
   bool qkv_bias = false;
   bool out_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;
-  int64_t pad_token = -1;  // its embedding receives no gradient, as in transformers; -1 for none
+  QkNorm qk_norm = QkNorm::kNone;
+  bool norms_behind = false;  // attention and MLP, in place of before them
+  int64_t pad_token = -1;     // its embedding receives no gradient, as in transformers; -1 for none
   RopeConfig rope;
   MoeConfig moe;
   std::vector<bool> sparse;  // [layers]: whether the layer's MLP is a mixture of experts
+  std::vector<bool> rotary;  // [layers]: whether queries and keys are rotated by position
   Json source;               // the file as read; what is not understood here is kept when a model is saved
 
   int64_t q_width() const { return heads * head_dim; }

@@ -44,7 +44,13 @@ PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::D
 ForwardOutput Forward(const Model& model, const PackedBatch& batch, const ForwardOptions& options) {
   const ModelConfig& config = model.config;
   const RotationTable table = MakeRotationTable(model.inverse_frequencies, batch.max_length);
-  const SequenceLayout layout{batch.cu_seqlens, batch.positions, batch.max_length, table.cos, table.sin};
+  const SequenceLayout rotated{batch.cu_seqlens, batch.positions, batch.max_length, table.cos, table.sin};
+  SequenceLayout unrotated = rotated;
+  if (std::ranges::count(config.rotary, false) > 0) {
+    const RotationTable none = WithoutRotation(table);
+    unrotated.cos = none.cos;
+    unrotated.sin = none.sin;
+  }
   const auto sparse_layers = std::ranges::count(config.sparse, true);
   if (options.replay != nullptr && static_cast<int64_t>(options.replay->size()) != sparse_layers) {
     throw Error("routing replay",
@@ -56,19 +62,20 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
   const LinearOptions products{.recompute = options.recompute_cheap && !options.checkpoint_layers,
                                .fp8 = options.fp8};
   const auto forward = options.checkpoint_layers ? CheckpointedLayerForward : LayerForward;
-  for (const LayerWeights& layer : model.layers) {
-    const bool replays = options.replay != nullptr && layer.router.defined();
-    const bool selects = &layer == &model.layers.back() && !layer.router.defined();
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerWeights& layer = model.layers[i];
+    const bool replays = options.replay != nullptr && layer.sparse();
+    const bool selects = i + 1 == model.layers.size() && !layer.sparse();
     const LayerOptions here{.replay = replays ? (*options.replay)[out.routing.size()] : at::Tensor(),
                             .rows = selects ? batch.rows : at::Tensor(),
                             .products = products};
-    const LayerOutput result = forward(config, layer, layout, hidden, here);
+    const LayerOutput result = forward(config, layer, config.rotary[i] ? rotated : unrotated, hidden, here);
     hidden = result.hidden;
-    if (!layer.router.defined()) continue;
+    if (!layer.sparse()) continue;
     out.router_logits.push_back(result.router_logits);
     out.routing.push_back(result.experts);
   }
-  const bool selected = !model.layers.empty() && !model.layers.back().router.defined();
+  const bool selected = !model.layers.empty() && !model.layers.back().sparse();
   if (batch.rows.defined() && !selected) hidden = hidden.index_select(0, batch.rows);
   out.hidden = RmsNorm(hidden, model.norm, config.rms_norm_eps);
   return out;

@@ -1,44 +1,84 @@
 #include "model/layer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 
 #include <tuple>
+#include <utility>
 
 #include "model/moe.h"
 #include "ops/rms_norm.h"
 
 namespace augur {
 
+namespace {
+
+at::Tensor Multiply(const at::Tensor& x, const ModuleWeights& by, const LinearOptions& products) {
+  return Linear(x, by.weight, by.bias, products);
+}
+
+at::Tensor NormMultiply(const at::Tensor& x, const ModuleWeights& norm, double eps, const ModuleWeights& by,
+                        const LinearOptions& products) {
+  if (!norm.weight.defined()) return Multiply(x, by, products);
+  return NormLinear(x, norm.weight, eps, by.weight, by.bias, products);
+}
+
+// The norm of what a block adds to the residual, in families that have one.
+at::Tensor NormOutput(const at::Tensor& x, const ModuleWeights& norm, double eps) {
+  return norm.weight.defined() ? RmsNorm(x, norm.weight, eps) : x;
+}
+
+at::Tensor Attention(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
+                     const at::Tensor& qkv) {
+  const AttentionSettings settings{config.heads, config.kv_heads, config.head_dim, config.rms_norm_eps};
+  const at::Tensor &q_norm = layer[kQueryNorm].weight, &k_norm = layer[kKeyNorm].weight;
+  if (config.qk_norm != QkNorm::kAllHeads) return RotaryAttention(qkv, q_norm, k_norm, layout, settings);
+  const int64_t q_width = config.q_width(), kv_width = config.kv_width();
+  const at::Tensor q = RmsNorm(qkv.narrow(1, 0, q_width), q_norm, config.rms_norm_eps);
+  const at::Tensor k = RmsNorm(qkv.narrow(1, q_width, kv_width), k_norm, config.rms_norm_eps);
+  const at::Tensor normal = at::cat({q, k, qkv.narrow(1, q_width + kv_width, kv_width)}, 1);
+  return RotaryAttention(normal, {}, {}, layout, settings);
+}
+
+// x + delta, and the norm of that, or itself in families without the norm.
+std::pair<at::Tensor, at::Tensor> AddNorm(const at::Tensor& x, const at::Tensor& delta,
+                                          const ModuleWeights& norm, double eps) {
+  if (norm.weight.defined()) return AddRmsNorm(x, delta, norm.weight, eps);
+  const at::Tensor sum = x + delta;
+  return {sum, sum};
+}
+
+}  // namespace
+
 LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
                          const at::Tensor& all, const LayerOptions& options) {
   const LinearOptions& products = options.products;
-  const AttentionSettings settings{config.heads, config.kv_heads, config.head_dim, config.rms_norm_eps};
   const double eps = config.rms_norm_eps;
-  const at::Tensor qkv = NormLinear(all, layer.input_norm, eps, layer.qkv.weight, layer.qkv.bias, products);
-  at::Tensor x = all, mixed = RotaryAttention(qkv, layer.q_norm, layer.k_norm, layout, settings);
+  const at::Tensor qkv = NormMultiply(all, layer[kAttentionNorm], eps, layer[kQkv], products);
+  at::Tensor x = all, mixed = Attention(config, layer, layout, qkv);
   if (options.rows.defined()) {
     x = x.index_select(0, options.rows);
     mixed = mixed.index_select(0, options.rows);
   }
   // Not addmm: it would round every partial sum to the precision of the residual, which holds channels in the
   // thousands; on a real model that costs a digit of the gradients.
-  const at::Tensor delta = Linear(mixed, layer.out.weight, layer.out.bias, products);
-  if (layer.router.defined()) {
-    const auto [middle, normal] = AddRmsNorm(x, delta, layer.post_attention_norm, eps);
+  const at::Tensor delta = NormOutput(Multiply(mixed, layer[kOut], products), layer[kAttentionOutNorm], eps);
+  if (layer.sparse()) {
+    const auto [middle, normal] = AddNorm(x, delta, layer[kMlpNorm], eps);
     const MoeOutput moe = MoeForward(config.moe, layer, normal, options.replay, products);
-    return {middle + moe.hidden, moe.router_logits, moe.experts};
+    return {middle + NormOutput(moe.hidden, layer[kMlpOutNorm], eps), moe.router_logits, moe.experts};
   }
   at::Tensor middle, gate_up;
   if (products.recompute) {
     middle = x + delta;
-    gate_up = NormLinear(middle, layer.post_attention_norm, eps, layer.gate_up.weight, layer.gate_up.bias,
-                         products);
+    gate_up = NormMultiply(middle, layer[kMlpNorm], eps, layer[kGateUp], products);
   } else {
     at::Tensor normal;
-    std::tie(middle, normal) = AddRmsNorm(x, delta, layer.post_attention_norm, eps);
-    gate_up = Linear(normal, layer.gate_up.weight, layer.gate_up.bias, products);
+    std::tie(middle, normal) = AddNorm(x, delta, layer[kMlpNorm], eps);
+    gate_up = Multiply(normal, layer[kGateUp], products);
   }
-  return {middle + SwigluLinear(gate_up, layer.down.weight, layer.down.bias, products), {}, {}};
+  const at::Tensor down = SwigluLinear(gate_up, layer[kDown].weight, layer[kDown].bias, products);
+  return {middle + NormOutput(down, layer[kMlpOutNorm], eps), {}, {}};
 }
 
 }  // namespace augur

@@ -3,101 +3,40 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/rope.h"
 
 namespace augur {
 namespace {
 
-// Allocates what one layer of the configuration needs.
-class LayerMaker {
- public:
-  LayerMaker(const ModelConfig& config, at::TensorOptions options) : config_(config), options_(options) {}
-
-  LayerWeights Make(bool sparse) const {
-    const ModelConfig& c = config_;
-    LayerWeights layer;
-    layer.input_norm = Empty({c.hidden_size});
-    layer.qkv = Linear(c.q_width() + 2 * c.kv_width(), c.hidden_size, c.qkv_bias);
-    if (c.qk_norm) {
-      layer.q_norm = Empty({c.head_dim});
-      layer.k_norm = Empty({c.head_dim});
-    }
-    layer.out = Linear(c.hidden_size, c.q_width(), c.out_bias);
-    layer.post_attention_norm = Empty({c.hidden_size});
-    if (sparse) {
-      layer.router = Empty({c.moe.experts, c.hidden_size});
-      layer.experts_gate_up = Empty({c.moe.experts, 2 * c.moe.intermediate_size, c.hidden_size});
-      layer.experts_down = Empty({c.moe.experts, c.hidden_size, c.moe.intermediate_size});
-    } else {
-      layer.gate_up = Linear(2 * c.intermediate_size, c.hidden_size, c.mlp_bias);
-      layer.down = Linear(c.hidden_size, c.intermediate_size, c.mlp_bias);
-    }
-    return layer;
+LayerWeights AllocateLayer(const std::vector<ModuleSpec>& table, const at::TensorOptions& options) {
+  LayerWeights layer;
+  for (const ModuleSpec& spec : table) {
+    layer[spec.slot].weight = at::empty(spec.shape(), options);
+    if (spec.bias) layer[spec.slot].bias = at::empty({spec.rows()}, options);
   }
-
- private:
-  at::Tensor Empty(at::IntArrayRef shape) const { return at::empty(shape, options_); }
-  LinearWeights Linear(int64_t out, int64_t in, bool bias) const {
-    return {Empty({out, in}), bias ? Empty({out}) : at::Tensor()};
-  }
-
-  const ModelConfig& config_;
-  at::TensorOptions options_;
-};
-
-// Collects stored tensors under a common prefix.
-class Collector {
- public:
-  explicit Collector(std::vector<StoredTensor>* out) : out_(out) {}
-
-  void Whole(std::string name, const at::Tensor& parameter) {
-    if (parameter.defined()) out_->push_back({std::move(name), parameter, 0, parameter.size(0), -1});
-  }
-
-  // Rows `begin` to `begin + rows` of weight and bias under `prefix`.
-  void Rows(const std::string& prefix, const LinearWeights& linear, int64_t begin, int64_t rows) {
-    out_->push_back({prefix + ".weight", linear.weight, begin, rows, -1});
-    if (linear.bias.defined()) out_->push_back({prefix + ".bias", linear.bias, begin, rows, -1});
-  }
-
-  void Expert(std::string name, const at::Tensor& parameter, int64_t expert, int64_t begin, int64_t rows) {
-    out_->push_back({std::move(name), parameter, begin, rows, expert});
-  }
-
- private:
-  std::vector<StoredTensor>* out_;
-};
-
-void CollectMlp(const ModelConfig& config, const LayerWeights& layer, const std::string& prefix,
-                Collector* out) {
-  if (layer.router.defined()) {
-    const int64_t inner = config.moe.intermediate_size;
-    out->Whole(prefix + "gate.weight", layer.router);
-    for (int64_t e = 0; e < config.moe.experts; ++e) {
-      const std::string expert = fmt::format("{}experts.{}.", prefix, e);
-      out->Expert(expert + "gate_proj.weight", layer.experts_gate_up, e, 0, inner);
-      out->Expert(expert + "up_proj.weight", layer.experts_gate_up, e, inner, inner);
-      out->Expert(expert + "down_proj.weight", layer.experts_down, e, 0, config.hidden_size);
-    }
-    return;
-  }
-  out->Rows(prefix + "gate_proj", layer.gate_up, 0, config.intermediate_size);
-  out->Rows(prefix + "up_proj", layer.gate_up, config.intermediate_size, config.intermediate_size);
-  out->Rows(prefix + "down_proj", layer.down, 0, config.hidden_size);
+  return layer;
 }
 
-void CollectLayer(const ModelConfig& config, const LayerWeights& layer, const std::string& prefix,
-                  Collector* out) {
-  out->Whole(prefix + "input_layernorm.weight", layer.input_norm);
-  const std::string attention = prefix + "self_attn.";
-  out->Rows(attention + "q_proj", layer.qkv, 0, config.q_width());
-  out->Rows(attention + "k_proj", layer.qkv, config.q_width(), config.kv_width());
-  out->Rows(attention + "v_proj", layer.qkv, config.q_width() + config.kv_width(), config.kv_width());
-  out->Rows(attention + "o_proj", layer.out, 0, config.hidden_size);
-  out->Whole(attention + "q_norm.weight", layer.q_norm);
-  out->Whole(attention + "k_norm.weight", layer.k_norm);
-  out->Whole(prefix + "post_attention_layernorm.weight", layer.post_attention_norm);
-  CollectMlp(config, layer, prefix + "mlp.", out);
+// "mlp.experts.{}.up_proj" with the expert's number.
+std::string ExpertName(const std::string& name, int64_t expert) {
+  const size_t place = name.find("{}");
+  return name.substr(0, place) + std::to_string(expert) + name.substr(place + 2);
+}
+
+void CollectModule(const ModuleSpec& spec, const ModuleWeights& module, const std::string& prefix,
+                   std::vector<StoredTensor>* out) {
+  for (int64_t e = 0; e < std::max<int64_t>(spec.experts, 1); ++e) {
+    const int64_t expert = spec.experts > 0 ? e : -1;
+    int64_t begin = 0;
+    for (const StoredModule& part : spec.parts) {
+      const std::string name = prefix + (expert < 0 ? part.name : ExpertName(part.name, expert));
+      out->push_back({name + ".weight", module.weight, spec.role, false, begin, part.rows, expert});
+      if (spec.bias) out->push_back({name + ".bias", module.bias, spec.role, true, begin, part.rows, expert});
+      begin += part.rows;
+    }
+  }
 }
 
 }  // namespace
@@ -117,8 +56,9 @@ Model AllocateModel(const ModelConfig& config, at::ScalarType dtype, at::Device 
   Model model;
   model.config = config;
   model.embedding = at::empty({config.vocab_size, config.hidden_size}, options);
-  const LayerMaker maker(config, options);
-  for (int64_t i = 0; i < config.layers; ++i) model.layers.push_back(maker.Make(config.sparse[i]));
+  for (int64_t i = 0; i < config.layers; ++i) {
+    model.layers.push_back(AllocateLayer(LayerTable(config, i), options));
+  }
   model.norm = at::empty({config.hidden_size}, options);
   model.head =
       config.tied_head ? model.embedding : at::empty({config.vocab_size, config.hidden_size}, options);
@@ -128,23 +68,26 @@ Model AllocateModel(const ModelConfig& config, at::ScalarType dtype, at::Device 
 
 std::vector<StoredTensor> StoredTensors(const Model& model) {
   std::vector<StoredTensor> tensors;
-  Collector collector(&tensors);
-  collector.Whole("model.embed_tokens.weight", model.embedding);
+  const auto add = [&](const char* name, const at::Tensor& parameter, Role role) {
+    tensors.push_back({name, parameter, role, false, 0, parameter.size(0)});
+  };
+  add("model.embed_tokens.weight", model.embedding, Role::kEmbedding);
   for (size_t i = 0; i < model.layers.size(); ++i) {
-    CollectLayer(model.config, model.layers[i], fmt::format("model.layers.{}.", i), &collector);
+    const std::string prefix = fmt::format("model.layers.{}.", i);
+    for (const ModuleSpec& spec : LayerTable(model.config, static_cast<int64_t>(i))) {
+      CollectModule(spec, model.layers[i][spec.slot], prefix, &tensors);
+    }
   }
-  collector.Whole("model.norm.weight", model.norm);
-  if (!model.config.tied_head) collector.Whole("lm_head.weight", model.head);
+  add("model.norm.weight", model.norm, Role::kNorm);
+  if (!model.config.tied_head) add("lm_head.weight", model.head, Role::kEmbedding);
   return tensors;
 }
 
 std::vector<at::Tensor> LayerParameters(const LayerWeights& layer) {
   std::vector<at::Tensor> parameters;
-  for (const at::Tensor& tensor :
-       {layer.input_norm, layer.qkv.weight, layer.qkv.bias, layer.q_norm, layer.k_norm, layer.out.weight,
-        layer.out.bias, layer.post_attention_norm, layer.gate_up.weight, layer.gate_up.bias,
-        layer.down.weight, layer.down.bias, layer.router, layer.experts_gate_up, layer.experts_down}) {
-    if (tensor.defined()) parameters.push_back(tensor);
+  for (const ModuleWeights& module : layer) {
+    if (module.weight.defined()) parameters.push_back(module.weight);
+    if (module.bias.defined()) parameters.push_back(module.bias);
   }
   return parameters;
 }

@@ -3,33 +3,24 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
+#include "model/layer_table.h"
 
 namespace augur {
 
-struct LinearWeights {
-  at::Tensor weight;  // [out, in]
+// Undefined where the module is no part of the layer.
+struct ModuleWeights {
+  at::Tensor weight;  // [width], [out, in] or [experts, out, in]
   at::Tensor bias;    // [out], or undefined
 };
 
-// Query, key and value projections are one matrix, and so are gate and up: one product in place of three or
-// two.
-struct LayerWeights {
-  at::Tensor input_norm;           // [hidden]
-  LinearWeights qkv;               // [(heads + 2 * kv_heads) * head_dim, hidden]
-  at::Tensor q_norm, k_norm;       // [head_dim], or undefined
-  LinearWeights out;               // [hidden, heads * head_dim]
-  at::Tensor post_attention_norm;  // [hidden]
-  // A dense layer has these,
-  LinearWeights gate_up;  // [2 * intermediate, hidden]
-  LinearWeights down;     // [hidden, intermediate]
-  // a sparse one these.
-  at::Tensor router;           // [experts, hidden]
-  at::Tensor experts_gate_up;  // [experts, 2 * moe intermediate, hidden]
-  at::Tensor experts_down;     // [experts, hidden, moe intermediate]
+// The modules of one layer, by Slot.
+struct LayerWeights : std::array<ModuleWeights, kSlots> {
+  bool sparse() const { return (*this)[kRouter].weight.defined(); }
 };
 
 struct Model {
@@ -46,6 +37,8 @@ struct Model {
 struct StoredTensor {
   std::string name;      // "model.layers.0.self_attn.q_proj.weight"
   at::Tensor parameter;  // one of the Model's
+  Role role;             // of the module
+  bool bias = false;
   int64_t begin_row = 0;
   int64_t rows = 0;
   int64_t expert = -1;

@@ -126,10 +126,11 @@ MoeOutput RouteThrough(const MoeConfig& config, const at::Tensor& router, const 
 
 MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
                      const at::Tensor& replay, const LinearOptions& products) {
-  return RouteThrough(config, layer.router, x, replay, [&](const at::Tensor& rows, const at::Tensor& ends) {
-    const at::Tensor gate_up = GroupedLinear(rows, layer.experts_gate_up, ends, products);
-    return GroupedLinear(Swiglu(gate_up), layer.experts_down, ends, products);
-  });
+  return RouteThrough(
+      config, layer[kRouter].weight, x, replay, [&](const at::Tensor& rows, const at::Tensor& ends) {
+        const at::Tensor gate_up = GroupedLinear(rows, layer[kExpertsGateUp].weight, ends, products);
+        return GroupedLinear(Swiglu(gate_up), layer[kExpertsDown].weight, ends, products);
+      });
 }
 
 at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits) {

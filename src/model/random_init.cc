@@ -27,8 +27,6 @@ void FillNormal(float* to, int64_t count, double deviation, uint64_t seed, uint6
   }
 }
 
-bool EndsWithNorm(const std::string& name) { return name.ends_with("norm.weight"); }
-
 }  // namespace
 
 Model RandomModel(const ModelConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed) {
@@ -37,10 +35,10 @@ Model RandomModel(const ModelConfig& config, at::ScalarType dtype, at::Device de
   uint64_t index = 0;
   for (const StoredTensor& stored : StoredTensors(model)) {
     at::Tensor part = stored.Part(stored.parameter);
-    if (EndsWithNorm(stored.name)) {
-      part.fill_(1);
-    } else if (stored.name.ends_with(".bias")) {
+    if (stored.bias) {
       part.zero_();
+    } else if (stored.role == Role::kNorm) {
+      part.fill_(1);
     } else {
       const at::Tensor values = at::empty(part.sizes(), at::kFloat);
       FillNormal(Data<float>(values), values.numel(), deviation, seed, index);

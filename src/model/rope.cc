@@ -2,10 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <numbers>
 
@@ -35,6 +37,10 @@ RotationTable MakeRotationTable(const at::Tensor& inverse_frequencies, int64_t l
   const at::Tensor positions = at::arange(length, inverse_frequencies.options());
   const at::Tensor angles = at::outer(positions, inverse_frequencies);
   return {angles.cos(), angles.sin()};
+}
+
+RotationTable WithoutRotation(const RotationTable& table) {
+  return {at::ones_like(table.cos), at::zeros_like(table.sin)};
 }
 
 }  // namespace augur

@@ -18,4 +18,7 @@ struct RotationTable {
 };
 RotationTable MakeRotationTable(const at::Tensor& inverse_frequencies, int64_t length);
 
+// One of the same size for layers that rotate nothing.
+RotationTable WithoutRotation(const RotationTable& table);
+
 }  // namespace augur

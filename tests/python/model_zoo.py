@@ -8,6 +8,10 @@ import torch
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -15,6 +19,8 @@ from transformers import (
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 from transformers.utils import logging
 
@@ -65,6 +71,27 @@ FAMILIES = {
         Qwen3MoeForCausalLM,
         Qwen3MoeConfig,
         SPARSE | dict(hidden_size=42, moe_intermediate_size=11, num_experts=5, head_dim=6, norm_topk_prob=True),
+    ),
+    "mistral": (MistralForCausalLM, MistralConfig, SMALL | dict(head_dim=10, sliding_window=None)),
+    "mistral-window": (MistralForCausalLM, MistralConfig, SMALL | dict(hidden_size=36, sliding_window=200)),
+    "olmo2": (Olmo2ForCausalLM, Olmo2Config, SMALL | dict(hidden_size=60)),
+    "olmo2-bias": (
+        Olmo2ForCausalLM,
+        Olmo2Config,
+        SMALL | dict(attention_bias=True, num_key_value_heads=1, tie_word_embeddings=True, pad_token_id=None),
+    ),
+    "smollm3": (SmolLM3ForCausalLM, SmolLM3Config, SMALL | dict(no_rope_layer_interval=2, pad_token_id=None)),
+    "smollm3-bias": (
+        SmolLM3ForCausalLM,
+        SmolLM3Config,
+        SMALL
+        | dict(
+            no_rope_layers=[0, 1, 0],
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=False,
+            pad_token_id=None,
+        ),
     ),
     "qwen3-moe-step": (Qwen3MoeForCausalLM, Qwen3MoeConfig, SPARSE | dict(decoder_sparse_step=2)),
 }

@@ -63,9 +63,9 @@ def stored_gradients(model, directory: Path) -> dict[str, torch.Tensor]:
 
 def assert_close(got: dict[str, torch.Tensor], truth: dict[str, torch.Tensor], tolerance: float) -> None:
     assert got.keys() == truth.keys()
-    for name, value in truth.items():
-        error = (got[name] - value).norm() / value.norm().clamp_min(1e-12)
-        worst = (got[name] - value).abs().max() / value.abs().max().clamp_min(1e-12)
+    for name, value in truth.items():  # some are zero but for rounding: a key's bias where nothing is rotated
+        error = (got[name] - value).norm() / value.norm().clamp_min(1e-3)
+        worst = (got[name] - value).abs().max() / value.abs().max().clamp_min(1e-3)
         assert max(error, worst) < tolerance, f"{name}: {error:.2e}, {worst:.2e}"
 
 
@@ -101,7 +101,7 @@ def test_the_auxiliary_loss_and_its_gradients_equal_transformers(name, tmp_path)
 
 
 @pytest.mark.parametrize("what", ["checkpoint", "recompute"])
-@pytest.mark.parametrize("name", ["llama", "qwen3-tied-bias", "qwen3-moe-norm"])
+@pytest.mark.parametrize("name", ["llama", "qwen3-tied-bias", "qwen3-moe-norm", "olmo2", "smollm3"])
 def test_computing_again_in_the_backward_gives_the_same_gradients(name, what, tmp_path):
     make_model(name).save_pretrained(tmp_path / "model")
     sequences = make_sequences([7, 70, 2])
@@ -174,7 +174,7 @@ def test_reads_every_stored_precision_single_and_sharded(dtype, shards, tmp_path
 
 
 def test_computes_in_bfloat16(device, tmp_path):
-    for name in ["llama", "qwen3-tied-bias", "qwen3-moe-norm"]:
+    for name in ["llama", "qwen3-tied-bias", "qwen3-moe-norm", "mistral", "olmo2", "smollm3"]:
         make_model(name).bfloat16().save_pretrained(tmp_path / name)
         sequences = make_sequences([40, 90])
         scores = torch.cat(score(tmp_path / name, sequences, "--dtype", "bf16", "--device", device))
@@ -186,7 +186,10 @@ def test_computes_in_bfloat16(device, tmp_path):
         assert (scores - exact).abs().mean() < 2 * (theirs - exact).abs().mean() + 1e-3
 
 
-@pytest.mark.parametrize("name", ["llama-bias", "llama-tied", "qwen3", "qwen3-moe-norm"])
+SAVED = ["llama-bias", "llama-tied", "qwen3", "qwen3-moe-norm", "mistral", "olmo2-bias", "smollm3-bias"]
+
+
+@pytest.mark.parametrize("name", SAVED)
 @pytest.mark.parametrize("flags", [[], ["shards"]])
 def test_transformers_loads_what_is_saved_with_equal_tensors(name, flags, tmp_path):
     model = make_model(name)
@@ -221,6 +224,30 @@ def test_reads_configurations_of_older_transformers(tmp_path):
     assert_scores(tmp_path / "moe", model, make_sequences(LENGTHS))
 
 
+def test_keys_left_out_stand_for_the_familys_defaults(tmp_path):
+    cases = {
+        "mistral": dict(num_key_value_heads=8, num_attention_heads=8, sliding_window=4096),
+        "olmo2": dict(rms_norm_eps=1e-5),
+        "smollm3": dict(num_key_value_heads=4, num_attention_heads=8, num_hidden_layers=4),
+    }
+    left_out = ["num_key_value_heads", "sliding_window", "rms_norm_eps", "tie_word_embeddings", "rope_parameters"]
+    for name, fields in cases.items():
+        model_class, config_class, common = FAMILIES[name]
+        common = {key: value for key, value in common.items() if key != "no_rope_layer_interval"}
+        torch.manual_seed(0)
+        model = model_class(config_class(**common | fields)).eval()
+        model.save_pretrained(tmp_path / name)
+        kept = [key for key in left_out if name != "olmo2" or key != "num_key_value_heads"]
+        edit_config(tmp_path / name, **dict.fromkeys([*kept, "no_rope_layers"]))
+        assert_scores(tmp_path / name, model, make_sequences(LENGTHS))
+
+
+def test_a_window_over_all_layers_limits_what_the_model_reads(tmp_path):
+    make_model("mistral-window").save_pretrained(tmp_path)
+    assert "201 tokens, but the model reads 200" in refusal(tmp_path, as_lines(make_sequences([201])))
+    score(tmp_path, make_sequences([200]))
+
+
 def test_a_tied_head_may_be_stored_if_it_is_equal(tmp_path):
     model = make_model("llama-tied")
     model.save_pretrained(tmp_path)
@@ -242,7 +269,7 @@ def refusal(directory: Path, stdin: str = '{"tokens":[1,2]}\n', *flags) -> str:
 @pytest.mark.parametrize(
     "changes, words",
     [
-        (dict(model_type="gpt2"), ["config.json", "'gpt2'", "llama, qwen2, qwen3, qwen3_moe"]),
+        (dict(model_type="gpt2"), ["config.json", "'gpt2'", "llama, qwen2, qwen3, qwen3_moe, mistral, olmo2, smollm3"]),
         (dict(model_type=None), ["model_type"]),
         (dict(hidden_size=None), ["hidden_size", "missing"]),
         (dict(hidden_size="48"), ["hidden_size", "whole number"]),
@@ -259,6 +286,8 @@ def refusal(directory: Path, stdin: str = '{"tokens":[1,2]}\n', *flags) -> str:
         (dict(rope_parameters=dict(rope_type="yarn", factor=2.0)), ["yarn", "default, llama3"]),
         (dict(rope_scaling=dict(type="llama3", factor=2.0)), ["low_freq_factor"]),
         (dict(model_type="qwen2", use_sliding_window=True, max_window_layers=0), ["sliding"]),
+        (dict(model_type="smollm3", use_sliding_window=True, sliding_window=8), ["sliding"]),
+        (dict(model_type="smollm3", no_rope_layers=[1, 0]), ["no_rope_layers", "for each layer"]),
         (dict(quantization_config=dict(bits=4)), ["quantization_config"]),
         (dict(tie_word_embeddings=True), ["lm_head.weight", "tie_word_embeddings"]),
     ],

@@ -150,7 +150,7 @@ TEST(EngineErrors, WeightsThatTurnNanFailTheirPromptsAndGoodOnesReturn) {
   const auto requests = RandomRequests({4, 5});
   const auto before = engine.Generate(requests, ShortOptions());
   Model broken = SmallModel(kLlama);
-  broken.layers[1].down.weight.fill_(std::numeric_limits<float>::quiet_NaN());
+  broken.layers[1][kDown].weight.fill_(std::numeric_limits<float>::quiet_NaN());
   engine.UpdateWeights(broken, 1);
   for (const Rollout& rollout : engine.Generate(requests, ShortOptions())) {
     EXPECT_EQ(rollout.finish, FinishReason::kFailed);

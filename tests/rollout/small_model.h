@@ -32,6 +32,9 @@ inline std::vector<Family> Families() {
       {"qwen3_moe", R"("model_type":"qwen3_moe","tie_word_embeddings":false,"head_dim":16,"num_experts":6,
                        "num_experts_per_tok":2,"moe_intermediate_size":22,"norm_topk_prob":true,
                        "decoder_sparse_step":1,"mlp_only_layers":[1])"},
+      {"mistral", R"("model_type":"mistral","head_dim":10,"sliding_window":null)"},
+      {"olmo2", R"("model_type":"olmo2","attention_bias":true)"},
+      {"smollm3", R"("model_type":"smollm3","no_rope_layer_interval":2)"},
   };
 }
 

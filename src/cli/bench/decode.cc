@@ -95,17 +95,18 @@ class Step {
   }
 
   void Rotate(const LayerWeights& layer, int64_t i) {
-    const RotaryInput<BFloat16> in{batch_,
-                                   static_cast<int>(config_.heads),
-                                   static_cast<int>(config_.kv_heads),
-                                   static_cast<int>(config_.head_dim),
-                                   ConstData<BFloat16>(qkv_),
-                                   config_.qk_norm ? ConstData<BFloat16>(layer.q_norm) : nullptr,
-                                   config_.qk_norm ? ConstData<BFloat16>(layer.k_norm) : nullptr,
-                                   1e-6f,
-                                   ConstData<int32_t>(positions_),
-                                   ConstData<float>(rotation_.cos),
-                                   ConstData<float>(rotation_.sin)};
+    const RotaryInput<BFloat16> in{
+        batch_,
+        static_cast<int>(config_.heads),
+        static_cast<int>(config_.kv_heads),
+        static_cast<int>(config_.head_dim),
+        ConstData<BFloat16>(qkv_),
+        layer[kQueryNorm].weight.defined() ? ConstData<BFloat16>(layer[kQueryNorm].weight) : nullptr,
+        layer[kKeyNorm].weight.defined() ? ConstData<BFloat16>(layer[kKeyNorm].weight) : nullptr,
+        1e-6f,
+        ConstData<int32_t>(positions_),
+        ConstData<float>(rotation_.cos),
+        ConstData<float>(rotation_.sin)};
     const PagedKv<BFloat16> pages{Data<BFloat16>(keys_[i]),
                                   Data<BFloat16>(values_[i]),
                                   kPage,
@@ -203,22 +204,22 @@ void RunDecodeBench(const DecodeBenchFlags& options) {
   const auto layer = [&](int i) -> const LayerWeights& { return layers[i % layers.size()]; };
   const double rows = size(step.hidden());
   const std::vector<Part> parts = {
-      {"embedding, norm", 3 * rows, false, [&](int i) { step.Norm(layer(i).input_norm, true); }},
-      {"qkv product", size(layers[0].qkv.weight), true,
-       [&](int i) { step.Product(step.hidden(), layer(i).qkv.weight); }},
+      {"embedding, norm", 3 * rows, false, [&](int i) { step.Norm(layer(i)[kAttentionNorm].weight, true); }},
+      {"qkv product", size(layers[0][kQkv].weight), true,
+       [&](int i) { step.Product(step.hidden(), layer(i)[kQkv].weight); }},
       {"norm, rotation, KV write", rows, true,
        [&](int i) { step.Rotate(layer(i), i % static_cast<int>(layers.size())); }},
       {"attention", step.attention_bytes(), true,
        [&](int i) { step.Attend(i % static_cast<int>(layers.size())); }},
-      {"out product", size(layers[0].out.weight), true,
-       [&](int i) { step.Product(step.mixed(), layer(i).out.weight); }},
-      {"residual, norm", 4 * rows, true, [&](int i) { step.Norm(layer(i).input_norm, false); }},
-      {"gate-up product", size(layers[0].gate_up.weight), true,
-       [&](int i) { step.Product(step.hidden(), layer(i).gate_up.weight); }},
+      {"out product", size(layers[0][kOut].weight), true,
+       [&](int i) { step.Product(step.mixed(), layer(i)[kOut].weight); }},
+      {"residual, norm", 4 * rows, true, [&](int i) { step.Norm(layer(i)[kAttentionNorm].weight, false); }},
+      {"gate-up product", size(layers[0][kGateUp].weight), true,
+       [&](int i) { step.Product(step.hidden(), layer(i)[kGateUp].weight); }},
       {"SwiGLU", 3 * size(step.inner()), true, [&](int) { step.Gate(); }},
-      {"down product", size(layers[0].down.weight), true,
-       [&](int i) { step.Product(step.inner(), layer(i).down.weight); }},
-      {"residual, norm", 4 * rows, true, [&](int i) { step.Norm(layer(i).input_norm, false); }},
+      {"down product", size(layers[0][kDown].weight), true,
+       [&](int i) { step.Product(step.inner(), layer(i)[kDown].weight); }},
+      {"residual, norm", 4 * rows, true, [&](int i) { step.Norm(layer(i)[kAttentionNorm].weight, false); }},
       {"head product", size(model.head) + step.logit_bytes(), false, [&](int) { step.Head(); }},
       {"sampling", step.logit_bytes(), false, [&](int) { step.Sample(); }},
   };

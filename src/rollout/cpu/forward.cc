@@ -16,7 +16,9 @@ CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision,
       kv_fp8_(kv_precision == KvPrecision::kFp8),
       operand_(LinearFormat(precision)),
       inner_(LinearFormat(precision)),
-      router_operand_(HeadFormat(precision)) {}
+      router_operand_(HeadFormat(precision)),
+      ones_(config.head_dim / 2, 1.0f),
+      zeros_(config.head_dim / 2, 0.0f) {}
 
 template <typename T>
 void CpuForward<T>::Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out,
@@ -35,33 +37,60 @@ void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added
   if (to != nullptr) to->Resize(rows, hidden);
 #pragma omp parallel for schedule(static) if (WorthThreads(rows * hidden * 8))
   for (int64_t r = 0; r < rows; ++r) {
-    float* normal = normal_.data() + r * hidden;
-    AddNormRowCpu<T>(hidden, added == nullptr ? nullptr : added + r * added_stride, weight.data(), eps,
-                     x_.data() + r * hidden, normal);
+    float *x = x_.data() + r * hidden, *normal = normal_.data() + r * hidden;
+    const float* more = added == nullptr ? nullptr : added + r * added_stride;
+    if (!weight.empty()) {
+      AddNormRowCpu<T>(hidden, more, weight.data(), eps, x, normal);
+    } else {
+      if (more != nullptr) {
+        for (int64_t i = 0; i < hidden; ++i) x[i] = Rounded<T>(x[i] + more[i]);
+      }
+      std::copy_n(x, hidden, normal);
+    }
     if (to != nullptr) to->SetRow(r, normal);
   }
 }
 
 template <typename T>
-void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations, const PagedShape& shape,
+void CpuForward<T>::NormOutput(const std::vector<float>& weight, int64_t rows, int64_t stride) {
+  if (weight.empty()) return;
+  const int64_t hidden = config_.hidden_size;
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
+#pragma omp parallel for schedule(static) if (WorthThreads(rows * hidden * 8))
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = narrow_.data() + r * stride;
+    AddNormRowCpu<T>(hidden, nullptr, weight.data(), eps, row, row);
+  }
+}
+
+template <typename T>
+void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations, const PagedShape& shape,
                               const KvPages<T>& kv, std::span<const TokenRow> rows,
                               std::span<const int64_t> kept) {
   const int64_t count = static_cast<int64_t>(rows.size()), half = config_.head_dim / 2;
   const int64_t q_width = config_.q_width(), kv_width = config_.kv_width();
+  const std::vector<float>&q_norm = layer.norm(kQueryNorm), &k_norm = layer.norm(kKeyNorm);
+  const bool by_head = config_.qk_norm == QkNorm::kHead, all_heads = config_.qk_norm == QkNorm::kAllHeads;
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
   const RotaryRow rotary{shape.heads,
                          shape.kv_heads,
                          shape.head_dim,
-                         layer.q_norm.empty() ? nullptr : layer.q_norm.data(),
-                         layer.k_norm.empty() ? nullptr : layer.k_norm.data(),
-                         static_cast<float>(config_.rms_norm_eps)};
+                         by_head ? q_norm.data() : nullptr,
+                         by_head ? k_norm.data() : nullptr,
+                         eps};
   int64_t stride = 0;
-  Multiply(operand_, layer.qkv, &wide_, &stride);
+  Multiply(operand_, layer.linear(kQkv), &wide_, &stride);
   if (attended_.size() < static_cast<size_t>(count * q_width)) attended_.resize(count * q_width);
 #pragma omp parallel for schedule(static) if (WorthThreads(count * stride * 4))
   for (int64_t r = 0; r < count; ++r) {
     float* qkv = wide_.data() + r * stride;
+    if (all_heads) {
+      AddNormRowCpu<T>(q_width, nullptr, q_norm.data(), eps, qkv, qkv);
+      AddNormRowCpu<T>(kv_width, nullptr, k_norm.data(), eps, qkv + q_width, qkv + q_width);
+    }
     const int64_t angle = rows[r].place.position * half;
-    RotateRowCpu<T>(rotary, rotations.cos.data() + angle, rotations.sin.data() + angle, qkv);
+    RotateRowCpu<T>(rotary, rotations != nullptr ? rotations->cos.data() + angle : ones_.data(),
+                    rotations != nullptr ? rotations->sin.data() + angle : zeros_.data(), qkv);
     if (kv_fp8_) {
       for (int64_t head = 0; head < 2 * shape.kv_heads; ++head) {
         float* at = qkv + q_width + head * shape.head_dim;
@@ -94,11 +123,12 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations& rotations,
 
 template <typename T>
 void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
-  if (layer.gate_up.weight.fuses_swiglu()) {
-    return PackedGemmSwiglu(operand_, layer.gate_up.weight, layer.gate_up.bias_or_null(), &inner_);
+  const CpuLinear& gate_up = layer.linear(kGateUp);
+  if (gate_up.weight.fuses_swiglu()) {
+    return PackedGemmSwiglu(operand_, gate_up.weight, gate_up.bias_or_null(), &inner_);
   }
   int64_t stride = 0;
-  Multiply(operand_, layer.gate_up, &wide_, &stride);
+  Multiply(operand_, gate_up, &wide_, &stride);
   const int64_t width = config_.intermediate_size;
   inner_.Resize(rows, width);
 #pragma omp parallel for schedule(static) if (WorthThreads(rows * stride * 4))
@@ -126,24 +156,26 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
   int64_t stride = 0;
   for (size_t i = 0; i < weights.layers().size(); ++i) {
     const CpuLayer& layer = weights.layers()[i];
-    AddNorm(layer.input_norm, added, stride, count, &operand_);
+    AddNorm(layer.norm(kAttentionNorm), added, stride, count, &operand_);
     // Of rows that nobody wants, the last layer's keys and values are needed, and nothing more.
     const bool last = i + 1 == weights.layers().size();
     const std::span<const int64_t> kept = last ? wanted : std::span(all_).first(rows.size());
-    Attention(layer, rotations, cache.shape(), cache.layer(i), rows, kept);
+    Attention(layer, config_.rotary[i] ? &rotations : nullptr, cache.shape(), cache.layer(i), rows, kept);
     count = static_cast<int64_t>(kept.size());
-    Multiply(operand_, layer.out, &narrow_, &stride);
-    if (layer.experts.empty()) {
-      AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &operand_);
+    Multiply(operand_, layer.linear(kOut), &narrow_, &stride);
+    NormOutput(layer.norm(kAttentionOutNorm), count, stride);
+    if (!layer.sparse()) {
+      AddNorm(layer.norm(kMlpNorm), narrow_.data(), stride, count, &operand_);
       DenseMlp(layer, count);
-      Multiply(inner_, layer.down, &narrow_, &stride);
+      Multiply(inner_, layer.linear(kDown), &narrow_, &stride);
     } else {
-      AddNorm(layer.post_attention_norm, narrow_.data(), stride, count, &router_operand_);
-      Multiply(router_operand_, layer.router, &wide_, &stride);
+      AddNorm(layer.norm(kMlpNorm), narrow_.data(), stride, count, &router_operand_);
+      Multiply(router_operand_, layer.linear(kRouter), &wide_, &stride);
       if (narrow_.size() < static_cast<size_t>(count * hidden)) narrow_.resize(count * hidden);
       RunExperts<T>(config_.moe, layer, count, hidden, normal_.data(), wide_.data(), stride, narrow_.data());
       stride = hidden;
     }
+    NormOutput(layer.norm(kMlpOutNorm), count, stride);
     added = narrow_.data();
   }
   AddNorm(weights.norm(), added, stride, count, nullptr);

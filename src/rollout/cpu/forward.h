@@ -34,16 +34,18 @@ class CpuForward {
              std::span<const TokenRow> rows, std::span<const int64_t> wanted);
 
  private:
-  // Writes the keys and values of all rows, then goes on with `kept`, in rising order, which from there on
-  // are the rows.
-  void Attention(const CpuLayer& layer, const Rotations& rotations, const PagedShape& shape,
+  // Writes the keys and values of all rows, rotated unless `rotations` is null, then goes on with `kept`, in
+  // rising order, which from there on are the rows.
+  void Attention(const CpuLayer& layer, const Rotations* rotations, const PagedShape& shape,
                  const KvPages<T>& kv, std::span<const TokenRow> rows, std::span<const int64_t> kept);
   // From operand_ to inner_.
   void DenseMlp(const CpuLayer& layer, int64_t rows);
-  // x += added where there is something to add, then its norm into normal_ and, where `to` is given, its
-  // rows.
+  // x += added where there is something to add, then its norm, or itself where the weight is empty, into
+  // normal_ and, where `to` is given, its rows.
   void AddNorm(const std::vector<float>& weight, const float* added, int64_t added_stride, int64_t rows,
                GemmRows* to);
+  // narrow_ = its norm, unless the weight is empty.
+  void NormOutput(const std::vector<float>& weight, int64_t rows, int64_t stride);
   void Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out, int64_t* stride);
 
   const ModelConfig config_;
@@ -51,7 +53,8 @@ class CpuForward {
   GemmRows operand_, inner_, router_operand_;
   std::vector<float> x_, normal_, wide_, narrow_, attended_;
   std::vector<PagedToken> places_;
-  std::vector<int64_t> all_;  // 0, 1, ...
+  std::vector<int64_t> all_;         // 0, 1, ...
+  std::vector<float> ones_, zeros_;  // cosines and sines of no rotation
 };
 
 }  // namespace augur

@@ -48,10 +48,10 @@ void RunExperts(const MoeConfig& config, const CpuLayer& layer, int64_t rows, in
   for (int64_t r = 0; r < rows; ++r) Route<T>(config, logits + r * logits_stride, r, &visits);
   std::fill_n(out, rows * hidden, 0.0f);
   const bool round = std::is_same_v<T, BFloat16>;
-  GemmRows operand(layer.qkv.weight.format());
+  GemmRows operand(layer.expert(kExpertsGateUp, 0).weight.format());
   std::vector<float> values, wide;
   for (int64_t e = 0; e < config.experts; ++e) {
-    const CpuExpert& expert = layer.experts[e];
+    const CpuLinear &gate_up = layer.expert(kExpertsGateUp, e), &down = layer.expert(kExpertsDown, e);
     const auto count = static_cast<int64_t>(visits[e].size());
     if (count == 0) continue;
     operand.Resize(count, hidden);
@@ -60,17 +60,17 @@ void RunExperts(const MoeConfig& config, const CpuLayer& layer, int64_t rows, in
       std::copy_n(x + visits[e][i].row * hidden, hidden, values.data());
       operand.SetRow(i, values.data());
     }
-    int64_t stride = expert.gate_up.weight.padded_outputs();
+    int64_t stride = gate_up.weight.padded_outputs();
     wide.resize(count * stride);
-    PackedGemm(operand, expert.gate_up.weight, nullptr, round, wide.data(), stride);
+    PackedGemm(operand, gate_up.weight, nullptr, round, wide.data(), stride);
     operand.Resize(count, config.intermediate_size);
     for (int64_t i = 0; i < count; ++i) {
       SwigluRowCpu<T>(config.intermediate_size, wide.data() + i * stride, values.data());
       operand.SetRow(i, values.data());
     }
-    stride = expert.down.weight.padded_outputs();
+    stride = down.weight.padded_outputs();
     wide.resize(std::max<size_t>(wide.size(), count * stride));
-    PackedGemm(operand, expert.down.weight, nullptr, round, wide.data(), stride);
+    PackedGemm(operand, down.weight, nullptr, round, wide.data(), stride);
     for (int64_t i = 0; i < count; ++i) {
       float* to = out + visits[e][i].row * hidden;
       for (int64_t j = 0; j < hidden; ++j) {

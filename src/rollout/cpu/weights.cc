@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 namespace augur {
 namespace {
 
@@ -61,65 +63,46 @@ GemmFormat LinearFormat(RolloutPrecision precision) {
 CpuWeights::CpuWeights(const ModelConfig& config, RolloutPrecision precision)
     : config_(config), precision_(precision), layers_(config.layers) {
   const GemmFormat linear = LinearFormat(precision), plain = HeadFormat(precision);
-  const int64_t hidden = config.hidden_size;
-  auto take = [&](PackedWeights weight, CpuLinear* to) {
+  auto take = [&](PackedWeights weight) {
     bytes_ += weight.outputs() * weight.width() * (weight.format() == GemmFormat::kFloat ? 4 : 2);
-    to->weight = std::move(weight);
-  };
-  auto allocate = [&](GemmFormat format, int64_t outputs, int64_t width, CpuLinear* to) {
-    take(PackedWeights(format, outputs, width), to);
+    return CpuLinear{std::move(weight), {}};
   };
   for (int64_t i = 0; i < config.layers; ++i) {
-    CpuLayer& layer = layers_[i];
-    allocate(linear, config.q_width() + 2 * config.kv_width(), hidden, &layer.qkv);
-    allocate(linear, hidden, config.q_width(), &layer.out);
-    if (config.sparse.empty() || !config.sparse[i]) {
-      take(PackedWeights::ForSwiglu(linear, config.intermediate_size, hidden), &layer.gate_up);
-      allocate(linear, hidden, config.intermediate_size, &layer.down);
-      continue;
-    }
-    allocate(plain, config.moe.experts, hidden, &layer.router);
-    layer.experts.resize(config.moe.experts);
-    for (CpuExpert& expert : layer.experts) {
-      allocate(linear, 2 * config.moe.intermediate_size, hidden, &expert.gate_up);
-      allocate(linear, hidden, config.moe.intermediate_size, &expert.down);
+    for (const ModuleSpec& spec : LayerTable(config, i)) {
+      if (spec.role == Role::kNorm) continue;
+      const GemmFormat format = IsLinear(spec.role) ? linear : plain;
+      for (int64_t e = 0; e < std::max<int64_t>(spec.experts, 1); ++e) {
+        layers_[i][spec.slot].matrices.push_back(
+            take(spec.slot == kGateUp ? PackedWeights::ForSwiglu(format, spec.rows() / 2, spec.in)
+                                      : PackedWeights(format, spec.rows(), spec.in)));
+      }
     }
   }
-  allocate(plain, config.vocab_size, hidden, &head_);
-  if (!config.tied_head) embedding_ = PackedWeights(plain, config.vocab_size, hidden);
+  head_ = take(PackedWeights(plain, config.vocab_size, config.hidden_size));
+  if (!config.tied_head) embedding_ = PackedWeights(plain, config.vocab_size, config.hidden_size);
 }
 
 void CpuWeights::Load(const Model& model) {
-  auto load = [&](const LinearWeights& from, CpuLinear* to) {
-    LoadMatrix(from.weight, &to->weight);
-    std::vector<float> bias;
-    LoadVector(from.bias, precision_, to->weight.outputs(), &bias);
-    to->bias.assign(bias.empty() ? 0 : to->weight.padded_outputs(), 0.0f);
-    for (size_t i = 0; i < bias.size(); ++i) to->bias[to->weight.Column(static_cast<int64_t>(i))] = bias[i];
-  };
   auto load_norm = [&](const at::Tensor& from, std::vector<float>* to) {
-    LoadVector(from, precision_, from.defined() ? from.numel() : 0, to);
+    LoadVector(from, precision_, from.numel(), to);
+  };
+  auto load = [&](const ModuleWeights& from, CpuModule* to) {
+    if (!from.weight.defined()) return;
+    if (to->matrices.empty()) return load_norm(from.weight, &to->norm);
+    for (size_t e = 0; e < to->matrices.size(); ++e) {
+      CpuLinear& matrix = to->matrices[e];
+      const bool expert = from.weight.dim() == 3;
+      LoadMatrix(expert ? from.weight.select(0, static_cast<int64_t>(e)) : from.weight, &matrix.weight);
+      std::vector<float> bias;
+      LoadVector(from.bias, precision_, matrix.weight.outputs(), &bias);
+      matrix.bias.assign(bias.empty() ? 0 : matrix.weight.padded_outputs(), 0.0f);
+      for (size_t i = 0; i < bias.size(); ++i) {
+        matrix.bias[matrix.weight.Column(static_cast<int64_t>(i))] = bias[i];
+      }
+    }
   };
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const LayerWeights& from = model.layers[i];
-    CpuLayer& to = layers_[i];
-    load_norm(from.input_norm, &to.input_norm);
-    load_norm(from.post_attention_norm, &to.post_attention_norm);
-    load_norm(from.q_norm, &to.q_norm);
-    load_norm(from.k_norm, &to.k_norm);
-    load(from.qkv, &to.qkv);
-    load(from.out, &to.out);
-    if (to.experts.empty()) {
-      load(from.gate_up, &to.gate_up);
-      load(from.down, &to.down);
-      continue;
-    }
-    LoadMatrix(from.router, &to.router.weight);
-    for (size_t e = 0; e < to.experts.size(); ++e) {
-      const auto index = static_cast<int64_t>(e);
-      LoadMatrix(from.experts_gate_up.select(0, index), &to.experts[e].gate_up.weight);
-      LoadMatrix(from.experts_down.select(0, index), &to.experts[e].down.weight);
-    }
+    for (size_t slot = 0; slot < kSlots; ++slot) load(model.layers[i][slot], &layers_[i][slot]);
   }
   load_norm(model.norm, &norm_);
   LoadMatrix(model.head, &head_.weight);

@@ -1,6 +1,7 @@
 // A model's weights in the form the CPU backend computes with.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "kernels/decode/packed_gemm.h"
@@ -16,17 +17,18 @@ struct CpuLinear {
   const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
 };
 
-struct CpuExpert {
-  CpuLinear gate_up, down;
+// A module of a layer; empty where the layer has none.
+struct CpuModule {
+  std::vector<float> norm;          // a norm's weight
+  std::vector<CpuLinear> matrices;  // a linear layer's one, or one for each expert
 };
 
-struct CpuLayer {
-  std::vector<float> input_norm, post_attention_norm;
-  std::vector<float> q_norm, k_norm;  // empty where the family has none
-  CpuLinear qkv, out;
-  CpuLinear gate_up, down;  // a dense layer
-  CpuLinear router;         // a sparse one
-  std::vector<CpuExpert> experts;
+// The modules of one layer, by Slot.
+struct CpuLayer : std::array<CpuModule, kSlots> {
+  const std::vector<float>& norm(Slot slot) const { return (*this)[slot].norm; }
+  const CpuLinear& linear(Slot slot) const { return (*this)[slot].matrices.front(); }
+  const CpuLinear& expert(Slot slot, int64_t index) const { return (*this)[slot].matrices[index]; }
+  bool sparse() const { return !(*this)[kRouter].matrices.empty(); }
 };
 
 // The formats of the linear layers, and of those that stay out of FP8: router and head.

@@ -4,6 +4,7 @@
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
@@ -31,8 +32,8 @@ bool TensorCoresTake(const at::Tensor& weight) {
   return weight.size(0) % 16 == 0 && weight.size(1) % 16 == 0 && HasFp8Units(weight);
 }
 
-// Which product of a layer: what reads it decides whether it can be left without its scales.
-enum class Reader { kKernel, kFlashAttention };
+// What reads a product decides whether it can be left without its scales: kernels of our own can.
+enum class Reader { kKernel, kOther };
 
 }  // namespace
 
@@ -63,6 +64,7 @@ struct CudaForward::Pass {
       : weights(forward.weights_),
         config(forward.weights_.model().config),
         rotation(forward.rotation_),
+        no_rotation(forward.no_rotation_),
         batch(b),
         pages(p),
         rows(b.tokens.size(0)),
@@ -88,66 +90,109 @@ struct CudaForward::Pass {
   template <typename T>
   void Layers() {
     const Model& model = weights.model();
-    Norm<T>(model.layers[0].input_norm, /*first=*/true, /*last=*/false);
+    const bool norms_qkv = config.qk_norm == QkNorm::kAllHeads;
+    const Reader qkv_reader = UsesFlash() || norms_qkv ? Reader::kOther : Reader::kKernel;
+    const Reader delta_reader = config.norms_behind ? Reader::kOther : Reader::kKernel;
+    AddNorm<T>(model.layers[0][kAttentionNorm].weight, /*first=*/true, /*fp8=*/weights.fp8());
     for (size_t i = 0; i < model.layers.size(); ++i) {
       const LayerWeights& layer = model.layers[i];
       const CudaLayer& linear = weights.layers()[i];
-      qkv_scale = Product(normal, hidden8, scale8, linear.qkv, qkv,
-                          UsesFlash() ? Reader::kFlashAttention : Reader::kKernel);
+      qkv_scale = Product(operand, hidden8, scale8, linear[kQkv], qkv, qkv_reader);
       Rotate<T>(layer, i);
       Attend<T>(i);
       if (weights.fp8()) {
         QuantiseRowsCuda(rows, config.q_width(), ConstData<T>(mixed), Data<uint8_t>(mixed8),
                          Data<float>(mixed_scale8), stream);
       }
-      delta_scale = Product(mixed, mixed8, mixed_scale8, linear.out, delta);
-      Norm<T>(layer.post_attention_norm, false, layer.router.defined());
-      if (layer.router.defined()) {
+      delta_scale = Product(mixed, mixed8, mixed_scale8, linear[kOut], delta, delta_reader);
+      NormOutput<T>(layer[kAttentionOutNorm].weight);
+      AddNorm<T>(layer[kMlpNorm].weight, false, weights.fp8() && !layer.sparse());
+      if (layer.sparse()) {
         delta.copy_(Mixture(layer, linear));
         delta_scale = {};
       } else {
-        const ProductScale scale = Product(normal, hidden8, scale8, linear.gate_up, gate_up);
+        const ProductScale scale = Product(operand, hidden8, scale8, linear[kGateUp], gate_up);
         SwigluForwardCuda(rows, config.intermediate_size, ConstData<T>(gate_up), scale,
                           weights.fp8() ? nullptr : Data<T>(inner),
                           weights.fp8() ? Data<uint8_t>(inner8) : nullptr,
                           weights.fp8() ? Data<float>(inner_scale8) : nullptr, stream);
-        delta_scale = Product(inner, inner8, inner_scale8, linear.down, delta);
+        delta_scale = Product(inner, inner8, inner_scale8, linear[kDown], delta, delta_reader);
       }
+      NormOutput<T>(layer[kMlpOutNorm].weight);
       const bool last = i + 1 == model.layers.size();
-      Norm<T>(last ? model.norm : model.layers[i + 1].input_norm, false, last);
+      AddNorm<T>(last ? model.norm : model.layers[i + 1][kAttentionNorm].weight, false,
+                 weights.fp8() && !last);
     }
   }
 
   at::Tensor Mixture(const LayerWeights& layer, const CudaLayer& linear) const {
     if (!linear.experts_gate_up.values.defined()) {
-      return MoeForward(config.moe, layer, normal, {}, {.fp8 = weights.fp8()}).hidden;
+      return MoeForward(config.moe, layer, operand, {}, {.fp8 = weights.fp8()}).hidden;
     }
     const auto experts = [&](const at::Tensor& given, const at::Tensor& ends) {
       const at::Tensor gate_up = Fp8GroupedProduct(RoundRowsToFp8(given), linear.experts_gate_up, ends);
       return Fp8GroupedProduct(SwigluToFp8(gate_up), linear.experts_down, ends);
     };
-    return RouteThrough(config.moe, layer.router, normal, {}, experts).hidden;
+    return RouteThrough(config.moe, layer[kRouter].weight, operand, {}, experts).hidden;
   }
 
-  // hidden += delta, or the embeddings at first; normal = its norm, in FP8 too where a product follows.
+  // hidden += delta, or the embeddings at first; operand = its norm, or itself without a weight, in FP8 too
+  // where a product in it follows.
   template <typename T>
-  void Norm(const at::Tensor& weight, bool first, bool last) {
-    RmsNormRows<T> norm{.rows = rows, .width = config.hidden_size};
-    norm.x = ConstData<T>(first ? weights.model().embedding : hidden);
+  void AddNorm(const at::Tensor& weight, bool first, bool fp8) {
+    const at::Tensor& embedding = weights.model().embedding;
+    if (!weight.defined()) {
+      if (first) {
+        at::index_select_out(hidden, embedding, 0, batch.tokens);
+      } else {
+        hidden.add_(delta);
+      }
+      operand = hidden;
+      if (fp8) {
+        QuantiseRowsCuda(rows, config.hidden_size, ConstData<T>(hidden), Data<uint8_t>(hidden8),
+                         Data<float>(scale8), stream);
+      }
+      return;
+    }
+    RmsNormRows<T> norm = NormOf<T>(weight, first ? embedding : hidden, normal);
     if (first) norm.gather = IntData(batch.tokens);
     if (!first) {
       norm.delta = ConstData<T>(delta);
       norm.delta_scale = delta_scale;
     }
-    norm.weight = ConstData<T>(weight);
-    norm.eps = static_cast<float>(config.rms_norm_eps);
     norm.sum = Data<T>(hidden);
-    norm.y = Data<T>(normal);
-    if (weights.fp8() && !last) {
+    if (fp8) {
       norm.quantised = Data<uint8_t>(hidden8);
       norm.scale = Data<float>(scale8);
     }
     RmsNormForwardCuda(norm, stream);
+    operand = normal;
+  }
+
+  // delta = its norm, where the family has one there.
+  template <typename T>
+  void NormOutput(const at::Tensor& weight) {
+    if (weight.defined()) RmsNormForwardCuda(NormOf<T>(weight, delta, delta), stream);
+  }
+
+  // y [rows, width] = the norm of x's rows.
+  template <typename T>
+  RmsNormRows<T> NormOf(const at::Tensor& weight, const at::Tensor& x, const at::Tensor& y) const {
+    RmsNormRows<T> norm{.rows = rows, .width = weight.size(0)};
+    norm.x = ConstData<T>(x);
+    norm.weight = ConstData<T>(weight);
+    norm.eps = static_cast<float>(config.rms_norm_eps);
+    norm.y = Data<T>(y);
+    return norm;
+  }
+
+  // Columns begin .. of qkv = their norm, all heads of a row together.
+  template <typename T>
+  void NormHeads(const at::Tensor& weight, int64_t begin) {
+    at::Tensor part = qkv.narrow(1, begin, weight.size(0));
+    const at::Tensor dense = part.contiguous();
+    RmsNormForwardCuda(NormOf<T>(weight, dense, dense), stream);
+    part.copy_(dense);
   }
 
   // out = x W^T + bias. Returns the scales that its reader must still multiply in: the FP8 units' kernels
@@ -181,17 +226,24 @@ struct CudaForward::Pass {
 
   template <typename T>
   void Rotate(const LayerWeights& layer, size_t i) {
+    const at::Tensor &q_norm = layer[kQueryNorm].weight, &k_norm = layer[kKeyNorm].weight;
+    if (config.qk_norm == QkNorm::kAllHeads) {
+      NormHeads<T>(q_norm, 0);
+      NormHeads<T>(k_norm, config.q_width());
+    }
+    const bool by_head = config.qk_norm == QkNorm::kHead;
+    const RotationTable& table = config.rotary[i] ? rotation : no_rotation;
     const RotaryInput<T> in{rows,
                             static_cast<int>(config.heads),
                             static_cast<int>(config.kv_heads),
                             static_cast<int>(config.head_dim),
                             ConstData<T>(qkv),
-                            layer.q_norm.defined() ? ConstData<T>(layer.q_norm) : nullptr,
-                            layer.k_norm.defined() ? ConstData<T>(layer.k_norm) : nullptr,
+                            by_head ? ConstData<T>(q_norm) : nullptr,
+                            by_head ? ConstData<T>(k_norm) : nullptr,
                             static_cast<float>(config.rms_norm_eps),
                             IntData(batch.positions),
-                            ConstData<float>(rotation.cos),
-                            ConstData<float>(rotation.sin),
+                            ConstData<float>(table.cos),
+                            ConstData<float>(table.sin),
                             qkv_scale};
     PagedKv<T> to{.page_size = static_cast<int>(kCudaPageTokens),
                   .page_table = IntData(batch.page_table),
@@ -272,12 +324,13 @@ struct CudaForward::Pass {
 
   const CudaWeights& weights;
   const ModelConfig& config;
-  const RotationTable& rotation;
+  const RotationTable &rotation, &no_rotation;
   const CudaBatch& batch;
   const CudaPages& pages;
   int64_t rows;
   void* stream;
   at::Tensor hidden, delta, normal, qkv, rotated, mixed, gate_up, inner;
+  at::Tensor operand;  // of the next product: normal or hidden
   at::Tensor hidden8, mixed8, inner8, scale8, mixed_scale8, inner_scale8;
   ProductScale qkv_scale, delta_scale;  // of qkv and delta, not yet multiplied in
 };
@@ -288,21 +341,22 @@ CudaForward::CudaForward(const CudaWeights& weights)
           MakeRotationTable(weights.model().inverse_frequencies, weights.model().config.max_positions)) {
   // Grouped products of the GPU need whole vectors; experts of other sizes are run one by one.
   const auto one_by_one = [&](const LayerWeights& layer) {
-    if (!layer.router.defined()) return false;
+    if (!layer.sparse()) return false;
     const auto grouped = [&](const at::Tensor& experts) {
       return experts.size(1) % 8 == 0 && experts.size(2) % 8 == 0 &&
              (!weights.fp8() || HasFp8GroupedProduct(experts));
     };
-    return weights.dtype() != at::kBFloat16 || !grouped(layer.experts_gate_up) ||
-           !grouped(layer.experts_down);
+    return weights.dtype() != at::kBFloat16 || !grouped(layer[kExpertsGateUp].weight) ||
+           !grouped(layer[kExpertsDown].weight);
   };
   waits_ = std::ranges::any_of(weights.model().layers, one_by_one);
+  if (std::ranges::count(weights.model().config.rotary, false) > 0) no_rotation_ = WithoutRotation(rotation_);
 }
 
 at::Tensor CudaForward::Run(const CudaBatch& batch, const CudaPages& pages, CudaRows& memory) const {
   Pass pass(*this, batch, pages, memory);
   WithElementType(pass.hidden, [&]<typename T>(T) { pass.Layers<T>(); });
-  return pass.normal;
+  return pass.operand;
 }
 
 void CudaForward::Head(const at::Tensor& hidden, at::Tensor& out) const {

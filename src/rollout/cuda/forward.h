@@ -60,6 +60,7 @@ class CudaForward {
   struct Pass;
   const CudaWeights& weights_;
   RotationTable rotation_;
+  RotationTable no_rotation_;  // where some layers rotate nothing
   bool waits_;
 };
 

@@ -17,19 +17,9 @@ void ForEachPair(const Model& from, Model& to, F f) {
   f(from.embedding, to.embedding);
   f(from.norm, to.norm);
   for (size_t i = 0; i < from.layers.size(); ++i) {
-    const LayerWeights& a = from.layers[i];
-    LayerWeights& b = to.layers[i];
-    f(a.input_norm, b.input_norm);
-    f(a.post_attention_norm, b.post_attention_norm);
-    f(a.q_norm, b.q_norm);
-    f(a.k_norm, b.k_norm);
-    f(a.router, b.router);
-    f(a.experts_gate_up, b.experts_gate_up);
-    f(a.experts_down, b.experts_down);
-    for (const auto part :
-         {&LayerWeights::qkv, &LayerWeights::out, &LayerWeights::gate_up, &LayerWeights::down}) {
-      f((a.*part).weight, (b.*part).weight);
-      f((a.*part).bias, (b.*part).bias);
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      f(from.layers[i][slot].weight, to.layers[i][slot].weight);
+      f(from.layers[i][slot].bias, to.layers[i][slot].bias);
     }
   }
 }
@@ -48,7 +38,6 @@ void Quantise(const at::Tensor& weight, Fp8Rows* to) {
 }
 
 void Quantise(const at::Tensor& weight, CudaLinear* to) {
-  if (!weight.defined()) return;
   Fp8Rows rows{to->weight, to->scale};
   Quantise(weight, &rows);
   to->weight = rows.values;
@@ -91,22 +80,22 @@ bool CudaWeights::Update(const Model& model) {
     take(model.head, model_.head);
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const LayerWeights& from = model_.layers[i];
-    for (const auto& [linear, to] : {std::pair(&from.qkv, &layers_[i].qkv),
-                                     {&from.out, &layers_[i].out},
-                                     {&from.gate_up, &layers_[i].gate_up},
-                                     {&from.down, &layers_[i].down}}) {
-      to->bias = linear->bias;
+    for (const ModuleSpec& spec : LayerTable(model_.config, static_cast<int64_t>(i))) {
+      if (!IsLinear(spec.role) || spec.experts > 0) continue;
+      const ModuleWeights& from = model_.layers[i][spec.slot];
+      CudaLinear& to = layers_[i][spec.slot];
+      to.bias = from.bias;
       if (fp8_) {
-        Quantise(linear->weight, to);
+        Quantise(from.weight, &to);
       } else {
-        to->weight = linear->weight;
+        to.weight = from.weight;
       }
     }
-    if (fp8_ && from.router.defined() && HasFp8GroupedProduct(from.experts_gate_up) &&
-        HasFp8GroupedProduct(from.experts_down)) {
-      Quantise(from.experts_gate_up, &layers_[i].experts_gate_up);
-      Quantise(from.experts_down, &layers_[i].experts_down);
+    const LayerWeights& layer = model_.layers[i];
+    const at::Tensor &gate_up = layer[kExpertsGateUp].weight, &down = layer[kExpertsDown].weight;
+    if (fp8_ && layer.sparse() && HasFp8GroupedProduct(gate_up) && HasFp8GroupedProduct(down)) {
+      Quantise(gate_up, &layers_[i].experts_gate_up);
+      Quantise(down, &layers_[i].experts_down);
     }
   }
   return moved;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <vector>
 
 #include "model/model.h"
@@ -18,8 +19,8 @@ struct CudaLinear {
   at::Tensor bias;
 };
 
-struct CudaLayer {
-  CudaLinear qkv, out, gate_up, down;
+// The linear layers but for experts, by Slot; and experts that compute in FP8.
+struct CudaLayer : std::array<CudaLinear, kSlots> {
   Fp8Rows experts_gate_up, experts_down;  // undefined where experts compute in the model's type
 };
 

@@ -1,0 +1,67 @@
+// Which modules a decoder layer has: what each is, its shape, and its names in a Hugging Face directory.
+//
+// Whoever handles weights reads this table: allocation, loading and saving, the optimizer's list, the rollout
+// copies with their FP8 rounding, adapters. A family whose layers are made of other modules than these needs
+// an entry here, and whoever computes with it a line in model/layer.cc and in the two forwards of rollout/.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+
+namespace augur {
+
+// What a layer's modules are for. Query, key and value projections are one matrix, and so are gate and up:
+// one product in place of three or two.
+enum Slot {
+  kAttentionNorm,     // before attention
+  kQkv,               //
+  kOut,               //
+  kQueryNorm,         //
+  kKeyNorm,           //
+  kAttentionOutNorm,  // of what attention adds to the residual
+  kMlpNorm,           // before the MLP
+  kGateUp,            // a dense layer's
+  kDown,              //
+  kRouter,            // a sparse layer's
+  kExpertsGateUp,     //
+  kExpertsDown,       //
+  kMlpOutNorm,        // of what the MLP adds to the residual
+  kSlots,
+};
+
+// How a module's weight takes part in the computation, for those who round, split or adapt it.
+enum class Role {
+  kEmbedding,     // [vocab, hidden]: a row for each token; the head too
+  kNorm,          // [width]
+  kColumnLinear,  // [out, in], outputs apart from each other: may be split by outputs
+  kRowLinear,  // [out, in], behind a column-wise one: may be split by inputs, and the parts' results add up
+  kRouter,     // [experts, in]: small and sensitive, computed as it is
+};
+
+inline bool IsLinear(Role role) { return role == Role::kColumnLinear || role == Role::kRowLinear; }
+
+// A module of the Hugging Face directory: some of the outputs of one of ours.
+struct StoredModule {
+  std::string name;  // within the layer: "self_attn.q_proj"; of an expert with {} where its number stands
+  int64_t rows;      // outputs, or a norm's width
+};
+
+struct ModuleSpec {
+  Slot slot;
+  Role role;
+  std::vector<StoredModule> parts;  // whose rows follow each other
+  int64_t in = 0;                   // inputs; of a norm 0
+  bool bias = false;
+  int64_t experts = 0;  // so many matrices in one tensor; 0: one matrix
+
+  int64_t rows() const;
+  std::vector<int64_t> shape() const;  // of the weight: [rows], [rows, in] or [experts, rows, in]
+};
+
+// The modules of layer `layer`, in the order of the directory form.
+std::vector<ModuleSpec> LayerTable(const ModelConfig& config, int64_t layer);
+
+}  // namespace augur
