@@ -22,8 +22,9 @@ target_link_libraries(torch_libs INTERFACE torch_cpu c10)
 target_link_options(torch_libs INTERFACE -Wl,--allow-shlib-undefined)
 list(APPEND CMAKE_BUILD_RPATH ${TORCH_DIR}/lib) # in the build tree alone: in a package Python has loaded torch
 
-# augur_precompile_torch(TARGET): reads torch's headers, eight seconds of g++'s time in every source, once for all
-# targets; once more for the program, whose other -O makes g++ on x86 refuse what the rooms share. Sources still include
+# augur_precompile_torch(TARGET [COLD]): reads torch's headers, eight seconds of g++'s time in every source, once for
+# all targets; once more for those that compile with -O1, since g++ on x86 refuses what was made with another -O. COLD
+# rooms call kernels and wait for them: what -O3 would add to them is compile time, a third of it. Sources still include
 # what they use.
 set(AUGUR_TORCH_HEADERS
   <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string> <vector> <fmt/format.h> <fmt/ranges.h>
@@ -31,9 +32,14 @@ set(AUGUR_TORCH_HEADERS
   <ATen/core/grad_mode.h> <ATen/ops/empty.h> <torch/csrc/autograd/autograd.h>
   <torch/csrc/autograd/custom_function.h> <torch/library.h>)
 function(augur_precompile_torch target)
-  if(target MATCHES "^augur_(ops|cli)$")
+  set(first augur_ops)
+  if("COLD" IN_LIST ARGN)
+    set(first augur_model)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
+  if(target STREQUAL first)
     target_precompile_headers(${target} PRIVATE ${AUGUR_TORCH_HEADERS})
   else()
-    target_precompile_headers(${target} REUSE_FROM augur_ops)
+    target_precompile_headers(${target} REUSE_FROM ${first})
   endif()
 endfunction()
