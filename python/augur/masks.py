@@ -1,46 +1,41 @@
 """Mask rules and token decisions."""
 
-from dataclasses import dataclass, fields
+import json
+from dataclasses import dataclass, field, fields, make_dataclass
 from typing import NamedTuple
 
 import torch
 
 from augur import _library  # noqa: F401  registers torch.ops.augur
 
+_FIELDS = json.loads(torch.ops.augur.rule_fields())
+# 0 means "none" in the text of a rule; here that is None, and 0 is refused.
+_NONE_FOR_ZERO = ("delta_negative", "ratio_cap")
+
+
+def _declare(entry: dict) -> tuple[str, type, object]:
+    """One entry of the library's field list as make_dataclass takes it."""
+    name, default = entry["name"], entry["default"]
+    if name in _NONE_FOR_ZERO:
+        return name, float | None, field(default=None)
+    return (name, str, field(default=default)) if entry["choices"] else (name, float, field(default=float(default)))
+
+
+_RuleFields = make_dataclass("_RuleFields", [_declare(entry) for entry in _FIELDS], frozen=True)
+
 
 @dataclass(frozen=True)
-class MaskRule:
+class MaskRule(_RuleFields):
     """Which tokens are outside the trust region, and which updates point outward.
 
-    A token is masked iff it is outside and the update points outward. Unknown names and thresholds that are not
-    positive numbers raise ValueError.
+    A token is masked iff it is outside and the update points outward. Unknown names and numbers out of range raise
+    ValueError. The fields are those of the library:
+
+    {fields}
     """
 
-    proximity: str = "kl"
-    """What measures the distance: "none", "ratio" (the window of clip_low and clip_high), "kl" or "tv"."""
-    direction: str = "predicted"
-    """What tells outward: "ratio" (A (r - 1) > 0) or "predicted" (A times the divergence's first-order change)."""
-    support: str = "topk"
-    """Over which atoms the divergence is taken: "topk" (the recorded support and a tail) or "binary"."""
-    tail: str = "aggregated"
-    """How the tail enters the prediction: "aggregated", "uniform" or "exact"."""
-    delta: float = 0.15
-    """Tokens with a divergence above this are outside; 0.15 suits top-K KL, 0.05 is tight."""
-    action: str = "drop"
-    """What a masked token contributes: "drop" nothing, or "restore" the gradient that pulls it back."""
-    delta_negative: float | None = None
-    """The threshold for negative advantages; None takes delta."""
-    clip_low: float = 0.2
-    """Lower half-width of the ratio window."""
-    clip_high: float = 0.28
-    """Upper half-width of the ratio window."""
-    ratio_cap: float | None = None
-    """The ratio is cut to this in the loss and gradient, never in the decision; None leaves it uncut."""
-    restore_strength: float = 1.0
-    """The factor c of the restoring gradient c |w| dD."""
-
     def __post_init__(self) -> None:
-        for name in ("delta_negative", "ratio_cap"):
+        for name in _NONE_FOR_ZERO:
             if getattr(self, name) == 0:
                 raise ValueError(f"mask.{name}: 0 is not a finite number above 0; leave it out for none")
         words = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) is not None]
@@ -49,13 +44,14 @@ class MaskRule:
 
     @classmethod
     def preset(cls, name: str) -> "MaskRule":
-        """The rule of that name, e.g. "predictive-kl-aggregated"; `presets()` lists them."""
+        """The rule of that name, e.g. "predictive-kl-aggregated"; `presets()` lists them. Fields may follow the name:
+        "predictive-kl-exact delta=0.05"."""
         text = torch.ops.augur.format_rule(name)
         values: dict = dict(word.split("=", 1) for word in text.split())
-        for field in fields(cls):
-            if field.type is not str and field.type != "str":
-                values[field.name] = float(values[field.name])
-        for optional in ("delta_negative", "ratio_cap"):
+        for entry in _FIELDS:
+            if not entry["choices"]:
+                values[entry["name"]] = float(values[entry["name"]])
+        for optional in _NONE_FOR_ZERO:
             values[optional] = values[optional] or None
         return cls(**values)
 
@@ -67,6 +63,11 @@ class MaskRule:
     def text(self) -> str:
         """The rule as the operators and configuration files write it."""
         return self._text  # type: ignore[attr-defined]
+
+
+MaskRule.__doc__ = (MaskRule.__doc__ or "").replace(
+    "{fields}", "\n    ".join(f"{entry['name']} ({entry['kind']}): {entry['description']}" for entry in _FIELDS)
+)
 
 
 class Decision(NamedTuple):

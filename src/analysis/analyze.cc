@@ -10,9 +10,10 @@
 #include "analysis/full_support.h"
 #include "analysis/state_copy.h"
 #include "base/error.h"
+#include "mask/divergences.h"
 #include "model/load.h"
+#include "reward/advantage.h"
 #include "rollout/device.h"
-#include "train/step/advantage.h"
 #include "train/step/experience.h"
 #include "train/step/learner.h"
 #include "train/step/schedule.h"
@@ -36,6 +37,9 @@ void CheckConfig(const RlConfig& config) {
     throw Error("algorithm.anchor", "analyze measures from the log-probs that the rollouts recorded",
                 "set algorithm.anchor=rollout");
   }
+  if (config.mask.rule.outside_budget > 0) {
+    throw Error("mask.outside_budget", "analyze compares masks at one delta", "set mask.outside_budget=0");
+  }
   if (config.rollout.support < 1) {
     throw Error("rollout.support", "is 0: there is no divergence without a recorded support",
                 "set rollout.support=20");
@@ -50,6 +54,9 @@ class Laboratory {
   Laboratory(const RlConfig& config, const AnalyzeOptions& options)
       : config_(config),
         options_(options),
+        divergences_(options.divergences.empty()
+                         ? std::vector<Proximity>(std::begin(kDivergences), std::end(kDivergences))
+                         : options.divergences),
         text_(ModelText::FromDirectory(config.model.path, config.data)),
         prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
@@ -67,6 +74,7 @@ class Laboratory {
   std::vector<SeedOutcome> Run(int64_t seed);
   int64_t sequences() const { return sequences_; }
   bool full() const { return full_; }
+  std::span<const Proximity> divergences() const { return divergences_; }
 
  private:
   Experience WarmUp(int64_t steps);
@@ -75,6 +83,7 @@ class Laboratory {
 
   RlConfig config_;
   const AnalyzeOptions options_;
+  const std::vector<Proximity> divergences_;
   const ModelText text_;
   const TokenizedPrompts prompts_;
   const Model model_;
@@ -148,7 +157,8 @@ std::vector<SeedOutcome> Laboratory::Run(int64_t seed) {
     learner_.optimizer().Update(lr);
   }
   const auto learned = static_cast<size_t>(part * options_.preceding);
-  const ExperimentSetup setup{model_, learner_.optimizer(), learner_.loss(), MakeOptimizerOptions(o), lr};
+  const ExperimentSetup setup{model_, learner_.optimizer(), learner_.loss(), MakeOptimizerOptions(o),
+                              lr,     divergences_};
   const ExperimentBatch batch{std::span(samples).subspan(learned),
                               std::span(full).subspan(full_ ? learned : 0), seed};
   return RunExperiment(setup, batch, options_.decomposed);
@@ -169,7 +179,7 @@ AnalyzeResult Analyze(const RlConfig& config, const AnalyzeOptions& options,
   CheckConfig(config);
   SetThreads(config.run.threads);
   Laboratory laboratory(config, options);
-  std::vector<SeedOutcome> by_divergence[2];
+  std::vector<std::vector<SeedOutcome>> by_divergence(laboratory.divergences().size());
   int64_t outside = 0;
   Json seeds = Json::array();
   for (int64_t i = 0; i < options.seeds; ++i) {
@@ -189,9 +199,10 @@ AnalyzeResult Analyze(const RlConfig& config, const AnalyzeOptions& options,
   }
   AnalyzeResult result;
   Json divergences = Json::array();
-  for (size_t d = 0; d < std::size(by_divergence); ++d) {
-    divergences.push_back(SummarizeStudy(kDivergenceNames[d], config.mask.rule.delta, by_divergence[d]));
-    result.csv += StudyCsv(kDivergenceNames[d], by_divergence[d], d == 0);
+  for (size_t d = 0; d < by_divergence.size(); ++d) {
+    const std::string_view name = NameOf(laboratory.divergences()[d]);
+    divergences.push_back(SummarizeStudy(name, config.mask.rule.delta, by_divergence[d]));
+    result.csv += StudyCsv(name, by_divergence[d], d == 0);
   }
   result.analysis = {{"kind", "analysis"},
                      {"seeds", std::move(seeds)},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "config/config.h"
@@ -22,6 +23,8 @@ struct AnalyzeOptions {
   int64_t preceding = 3;
   // Outside tokens of each seed and divergence whose change is split by cause.
   int64_t decomposed = 32;
+  // Which divergences define the trust region; all of them where none is named.
+  std::vector<Proximity> divergences;
 };
 
 struct AnalyzeResult {

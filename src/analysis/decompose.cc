@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mask/reference.h"
+
 namespace augur {
 namespace {
 
@@ -23,19 +25,6 @@ at::Tensor FlattenState(const std::vector<at::Tensor>& state, StateKind kind) {
     parts.push_back(state[i].reshape({-1}).to(at::kFloat));
   }
   return at::cat(parts);
-}
-
-// The divergence of one token's distribution from the recorded one, with gradient; logprobs [V].
-at::Tensor Divergence(Proximity proximity, const at::Tensor& logprobs, const at::Tensor& ids,
-                      const at::Tensor& behaviour) {
-  const at::Tensor policy = logprobs.index_select(0, ids);
-  const at::Tensor mu = behaviour.exp(), pi = policy.exp();
-  const at::Tensor mu_tail = (1 - mu.sum()).clamp_min(0);
-  const at::Tensor pi_tail = (1 - pi.sum()).clamp_min(1e-12);
-  if (proximity == Proximity::kTv) return ((mu - pi).abs().sum() + (mu_tail - pi_tail).abs()) / 2;
-  const at::Tensor head = (mu * (behaviour - policy)).sum();
-  if (mu_tail.item<double>() <= 0) return head;
-  return head + mu_tail * (mu_tail.log() - pi_tail.log());
 }
 
 struct TokenSupport {
@@ -54,6 +43,20 @@ TokenSupport SupportOf(const TokenPlace& place, at::Device device) {
     behaviour.push_back(from[at]);
   }
   return {at::tensor(ids).to(device), at::tensor(behaviour, at::kDouble).to(device)};
+}
+
+// A scalar whose gradient in the logits is that of the token's divergence from the recorded distribution;
+// logprobs [V].
+at::Tensor WithSlopeOf(Proximity divergence, const at::Tensor& logprobs, const TokenSupport& support) {
+  const at::Tensor mu = support.behaviour.cpu(), pi = logprobs.detach().index_select(0, support.ids).cpu();
+  const auto values = [](const at::Tensor& x) {
+    return std::span<const double>(x.const_data_ptr<double>(), static_cast<size_t>(x.numel()));
+  };
+  const LogitGradient gradient =
+      ReferenceGradient(divergence, Support::kTopK, {values(mu), values(pi), 0, logprobs.size(0), 0, {}});
+  const at::Tensor slope = logprobs.detach().exp() * gradient.everywhere;
+  slope.index_add_(0, support.ids, at::tensor(gradient.at_atom, slope.options()));
+  return (logprobs * slope).sum();  // the slopes add up to 0, so that normalisation changes nothing
 }
 
 // Log-probs of the token's position over the real vocabulary, with gradient: [V] float64.
@@ -128,8 +131,7 @@ ChangeParts DecomposeChange(const Model& model, const StepLoss& loss, Proximity 
   const double log_ratio = sampled.item<double>() - support.behaviour[0].item<double>();
   const double ratio = std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit));
   const double cut = loss.rule.ratio_cap > 0 ? std::min(ratio, loss.rule.ratio_cap) : ratio;
-  const at::Tensor slope =
-      GradientOf(model, Divergence(divergence, logprobs, support.ids, support.behaviour));
+  const at::Tensor slope = GradientOf(model, WithSlopeOf(divergence, logprobs, support));
   const at::Tensor own = GradientOf(model, sampled * (-place.weight * cut * place.sample->advantage));
   const at::NoGradGuard no_grad;
   const auto part = [&](const at::Tensor& term) { return at::dot(slope, term).item<double>(); };

@@ -15,14 +15,13 @@
 namespace augur {
 namespace {
 
-constexpr Proximity kDivergences[] = {Proximity::kKl, Proximity::kTv};
 constexpr const char* kCriteria[] = {"ratio", "predicted-aggregated", "predicted-uniform", "predicted-exact"};
 constexpr size_t kCriteriaPerDivergence = std::size(kCriteria);
 
-// In the order of kCriteria, KL first.
-std::vector<MaskRule> CriterionRules(const MaskRule& configured) {
+// For each divergence, in the order of kCriteria.
+std::vector<MaskRule> CriterionRules(const MaskRule& configured, std::span<const Proximity> divergences) {
   std::vector<MaskRule> rules;
-  for (const Proximity proximity : kDivergences) {
+  for (const Proximity proximity : divergences) {
     MaskRule rule = configured;
     rule.proximity = proximity;
     rule.support = Support::kTopK;
@@ -40,7 +39,7 @@ std::vector<MaskRule> CriterionRules(const MaskRule& configured) {
 // Everything about all tokens of the batch, in order.
 struct Scored {
   std::vector<TokenScores> by_rule;          // CriterionRules
-  std::vector<TokenScores> full;             // KL and TV over the whole vocabulary, or empty
+  std::vector<TokenScores> full;             // each divergence over the whole vocabulary, or empty
   std::vector<double> advantage, surrogate;  // weight * ratio * |advantage|
   std::vector<float> weight;
   std::vector<OutsideToken> token;  // place and id
@@ -53,20 +52,26 @@ class Experiment {
         optimizer_(setup.optimizer),
         setup_(setup),
         batch_(batch),
-        rules_(CriterionRules(setup.loss.rule)),
+        rules_(CriterionRules(setup.loss.rule, setup.divergences)),
         start_(setup.model, setup.optimizer) {}
 
   std::vector<SeedOutcome> Run(int64_t decomposed);
 
  private:
   struct Realized {
-    std::vector<float> divergence[2];  // of every token after the update
+    std::vector<std::vector<float>> divergence;  // each, of every token after the update
   };
 
   void Score();
   std::vector<TokenScores> ScoreRules(std::span<const TrainSample> samples,
                                       std::span<const MaskRule> rules) const {
     return ScoreTokens(model_, samples, rules, setup_.loss);
+  }
+  // One criterion's rule of each divergence.
+  std::vector<MaskRule> RulesOf(size_t criterion) const {
+    std::vector<MaskRule> rules;
+    for (size_t i = criterion; i < rules_.size(); i += kCriteriaPerDivergence) rules.push_back(rules_[i]);
+    return rules;
   }
   UpdateResult Update(const std::vector<bool>& keep);
   const Realized& Realize(const std::vector<bool>& keep);
@@ -91,8 +96,7 @@ class Experiment {
 void Experiment::Score() {
   scored_.by_rule = ScoreRules(batch_.samples, rules_);
   if (!batch_.full.empty()) {
-    const std::vector<MaskRule> exact = {rules_[kCriteriaPerDivergence - 1], rules_.back()};
-    scored_.full = ScoreRules(batch_.full, exact);
+    scored_.full = ScoreRules(batch_.full, RulesOf(kCriteriaPerDivergence - 1));
   }
   scored_.weight = SampleWeights(setup_.loss.aggregation, batch_.samples, setup_.loss.horizon);
   for (size_t s = 0; s < batch_.samples.size(); ++s) {
@@ -137,10 +141,12 @@ const Experiment::Realized& Experiment::Realize(const std::vector<bool>& keep) {
   const auto found = tried_.find(keep);
   if (found != tried_.end()) return found->second;
   Update(keep);
-  const std::vector<MaskRule> divergences = {rules_.front(), rules_[kCriteriaPerDivergence]};
-  std::vector<TokenScores> after = ScoreRules(batch_.samples, divergences);
+  Realized realized;
+  for (TokenScores& after : ScoreRules(batch_.samples, RulesOf(0))) {
+    realized.divergence.push_back(std::move(after.divergence));
+  }
   start_.Restore();
-  return tried_[keep] = {{std::move(after[0].divergence), std::move(after[1].divergence)}};
+  return tried_[keep] = std::move(realized);
 }
 
 std::vector<double> Experiment::Changes(size_t divergence, const std::vector<size_t>& outside,
@@ -223,7 +229,7 @@ void Experiment::Decompose(size_t divergence, int64_t count, SeedOutcome* outcom
     const auto sequence = static_cast<size_t>(token.sequence);
     const size_t place = first_token[sequence] + static_cast<size_t>(token.position);
     ChangeParts parts =
-        DecomposeChange(model_, setup_.loss, kDivergences[divergence],
+        DecomposeChange(model_, setup_.loss, setup_.divergences[divergence],
                         {&batch_.samples[sequence], token.position, scored_.weight[place]}, *terms_);
     parts.token = i;
     outcome->parts.push_back(parts);
@@ -233,7 +239,7 @@ void Experiment::Decompose(size_t divergence, int64_t count, SeedOutcome* outcom
 std::vector<SeedOutcome> Experiment::Run(int64_t decomposed) {
   Score();
   std::vector<SeedOutcome> outcomes;
-  for (size_t d = 0; d < std::size(kDivergences); ++d) {
+  for (size_t d = 0; d < setup_.divergences.size(); ++d) {
     outcomes.push_back(Outcome(d));
     Decompose(d, decomposed, &outcomes.back());
   }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "analysis/study.h"
@@ -28,14 +27,13 @@ struct ExperimentSetup {
   const StepLoss& loss;  // the masked one; its rule gives thresholds and the ratio's cap
   OptimizerOptions optimizer_options;
   double lr = 0;
+  std::span<const Proximity> divergences;
 };
 
 // Scores the batch, then makes one real update under every criterion's mask, scores the outside tokens again
-// and puts model and optimizer back bit for bit. One outcome per divergence: KL, then TV; both with
-// the rule's delta. `decomposed` outside tokens of each have their first-order change split by cause.
+// and puts model and optimizer back bit for bit. One outcome per divergence of the setup, each with the
+// rule's delta. `decomposed` outside tokens of each have their first-order change split by cause.
 std::vector<SeedOutcome> RunExperiment(const ExperimentSetup& setup, const ExperimentBatch& batch,
                                        int64_t decomposed);
-
-inline constexpr std::string_view kDivergenceNames[] = {"kl", "tv"};
 
 }  // namespace augur

@@ -5,11 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define AUGUR_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define AUGUR_HOST_DEVICE inline
-#endif
+#include "base/host_device.h"
 
 namespace augur {
 

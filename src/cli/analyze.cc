@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -23,8 +24,22 @@ namespace {
 struct AnalyzeFlags {
   std::string config;
   std::vector<std::string> overrides;
+  std::vector<std::string> divergences;
   AnalyzeOptions options;
 };
+
+std::vector<Proximity> ParseDivergences(const std::vector<std::string>& names) {
+  std::vector<Proximity> chosen;
+  for (const std::string& name : names) {
+    const auto divergence = ParseName<Proximity>("--divergences", "divergence", name);
+    if (!IsDivergence(divergence) || std::ranges::find(chosen, divergence) != chosen.end()) {
+      throw Error("--divergences", fmt::format("'{}' is no divergence, or is there twice", name),
+                  "write some of kl,tv,reverse_kl");
+    }
+    chosen.push_back(divergence);
+  }
+  return chosen;
+}
 
 std::string Number(const Json& value, double scale, int digits) {
   if (!value.is_number() || !std::isfinite(value.get<double>())) return "-";
@@ -52,14 +67,15 @@ void PrintAnalysis(const Json& divergence) {
 }
 
 void RunAnalyze(const AnalyzeFlags& arguments) {
+  AnalyzeOptions options = arguments.options;
+  options.divergences = ParseDivergences(arguments.divergences);
   RlConfig config = ReadRlConfig(arguments.config, arguments.overrides);
   const std::filesystem::path run = config.run.dir;
   std::error_code failed;
   std::filesystem::create_directories(run, failed);
   if (failed) throw Error(run.string(), failed.message(), "set run.dir to a directory that can be written");
-  Progress bar("analyze", "seed", arguments.options.seeds,
-               {.shown = config.log.console, .plain_interval = 0});
-  const AnalyzeResult result = Analyze(config, arguments.options, [&](int64_t done, int64_t outside) {
+  Progress bar("analyze", "seed", options.seeds, {.shown = config.log.console, .plain_interval = 0});
+  const AnalyzeResult result = Analyze(config, options, [&](int64_t done, int64_t outside) {
     bar.Update(done, fmt::format("{} tokens outside", outside));
   });
   WriteFileAtomically(run / "config.yaml", ToYaml(FieldsOf(config)));
@@ -77,7 +93,7 @@ void AddAnalyzeCommand(CLI::App& app) {
       app.add_subcommand("analyze", "Test, token by token, what direction criteria predict and control");
   command->footer(
       "For each seed: some training steps, a fresh batch of rollouts, and from the same state one\n"
-      "update under each criterion's mask (ratio; predicted with each tail; for KL and TV); then D\n"
+      "update under each criterion's mask (ratio; predicted with each tail; for each divergence); then D\n"
       "again on the tokens that were outside. CONFIG is one of augur train's. Writes analysis.json,\n"
       "analysis_tokens.csv and report.html to run.dir.\n\n"
       "Example: augur analyze recipes/quickstart.yaml run.dir=runs/analysis --seeds 8\n");
@@ -105,6 +121,10 @@ void AddAnalyzeCommand(CLI::App& app) {
                    "Outside tokens of a seed whose change is split by cause")
       ->check(AtLeast(0))
       ->capture_default_str();
+  command
+      ->add_option("--divergences", arguments->divergences,
+                   "Which divergences: some of kl,tv,reverse_kl; all by default")
+      ->delimiter(',');
   command->callback([arguments] { RunAnalyze(*arguments); });
 }
 

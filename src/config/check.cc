@@ -58,20 +58,18 @@ void CheckReward(const RlConfig& config, const Places& places) {
   }
 }
 
-bool NeedsGroup(AdvantageKind kind) { return kind != AdvantageKind::kReinforcePp; }
-
 // The mask's divergences need more of the distribution than the sampled token.
 bool NeedsSupport(const MaskRule& rule) {
-  return (rule.proximity == Proximity::kKl || rule.proximity == Proximity::kTv) &&
+  return IsDivergence(rule.proximity) &&
          (rule.support == Support::kTopK || rule.direction == Direction::kPredicted);
 }
 
 void CheckAlgorithm(const RlConfig& config, const Places& places) {
   const RolloutSection& rollout = config.rollout;
-  if (NeedsGroup(config.algorithm.advantage) && rollout.group < 2) {
+  if (FindAdvantage(config.algorithm.advantage).needs_group && rollout.group < 2) {
     throw places.Fault("rollout.group",
                        fmt::format("is {}, and {} compares the responses of a group", rollout.group,
-                                   kNamesOf<AdvantageKind>[static_cast<size_t>(config.algorithm.advantage)]),
+                                   config.algorithm.advantage),
                        "make it 2 or more");
   }
   if (config.algorithm.loss == LossKind::kMasked && NeedsSupport(config.mask.rule) && rollout.support < 1) {

@@ -9,6 +9,7 @@
 #include "config/field.h"
 #include "config/options.h"
 #include "mask/rule.h"
+#include "reward/advantage.h"
 
 namespace augur {
 
@@ -73,7 +74,7 @@ struct MaskSection {
 };
 
 struct AlgorithmSection {
-  AdvantageKind advantage = AdvantageKind::kGrpo;
+  std::string advantage = "grpo";  // a name of reward/advantage.h
   Aggregation aggregation = Aggregation::kTokenMean;
   int64_t horizon = 0;
   LossKind loss = LossKind::kMasked;

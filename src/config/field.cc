@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -26,32 +27,14 @@ bool ParseWhole(std::string_view text, T* value) {
   return code == std::errc() && end == text.data() + text.size();
 }
 
-// The value of one field in mask/rule.h's "name=value name=value ...".
-std::string MaskFieldText(const MaskField& field) {
-  const std::string text = " " + FormatRule(*field.rule) + " ";
-  const size_t name = text.find(" " + field.name + "=");
-  const size_t begin = name + field.name.size() + 2;
-  return text.substr(begin, text.find(' ', begin) - begin);
-}
-
-void SetMaskField(const MaskField& field, std::string_view text, std::string_view where) {
-  if (text.empty() || text.find_first_of(" ,=") != std::string_view::npos) {
-    throw Error(where, fmt::format("{} is no value of mask.{}", Quoted(text), field.name),
-                "see docs/masks.md");
-  }
+// Runs `set`, whose errors name the key, and says where the value came from.
+template <typename F>
+void SetAt(std::string_view where, F set) {
   try {
-    *field.rule = ParseRule(fmt::format("{} {}={}", FormatRule(*field.rule), field.name, text));
+    set();
   } catch (const Error& error) {
     throw Error(where, error.what(), "");
   }
-}
-
-size_t IndexOfName(std::span<const std::string_view> names, std::string_view text, std::string_view key,
-                   std::string_view where) {
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == text) return i;
-  }
-  throw UnknownName(where, fmt::format("{} ", key) + "value", text, names);
 }
 
 }  // namespace
@@ -87,7 +70,7 @@ std::string Field::Kind() const {
                  [](std::string*) -> std::string { return "text"; },
                  [](std::vector<std::string>*) -> std::string { return "list"; },
                  [](const Choice& c) { return fmt::format("{}", fmt::join(c.names, " | ")); },
-                 [](const MaskField&) -> std::string { return "see docs/masks.md"; },
+                 [](const MaskField& m) { return RuleFieldKind(*m.field); },
                  [](const MaskPreset&) { return fmt::format("{}", fmt::join(PresetNames(), " | ")); }},
       value_);
 }
@@ -104,32 +87,27 @@ void Field::Set(std::string_view text, std::string_view where) const {
     return Error(where, fmt::format("{} is {}, which is not {}", key_, Quoted(text), kind), "correct it");
   };
   std::visit(
-      Overloaded{[&](bool* value) {
-                   if (text != "true" && text != "false") throw wrong("true or false");
-                   *value = text == "true";
-                 },
-                 [&](int64_t* value) {
-                   if (!ParseWhole(text, value)) throw wrong("a whole number");
-                   CheckRange(static_cast<double>(*value), where);
-                 },
-                 [&](double* value) {
-                   if (!ParseWhole(text, value)) throw wrong("a number");
-                   CheckRange(*value, where);
-                 },
-                 [&](std::string* value) {
-                   if (FirstInvalidUtf8(text) != std::string_view::npos) throw wrong("valid UTF-8");
-                   *value = text;
-                 },
-                 [&](std::vector<std::string>*) { SetList({std::string(text)}, where); },
-                 [&](const Choice& choice) { choice.set(IndexOfName(choice.names, text, key_, where)); },
-                 [&](const MaskField& field) { SetMaskField(field, text, where); },
-                 [&](const MaskPreset& preset) {
-                   try {
-                     *preset.rule = PresetRule(text);
-                   } catch (const Error& error) {
-                     throw Error(where, error.what(), "");
-                   }
-                 }},
+      Overloaded{
+          [&](bool* value) {
+            if (text != "true" && text != "false") throw wrong("true or false");
+            *value = text == "true";
+          },
+          [&](int64_t* value) {
+            if (!ParseWhole(text, value)) throw wrong("a whole number");
+            CheckRange(static_cast<double>(*value), where);
+          },
+          [&](double* value) {
+            if (!ParseWhole(text, value)) throw wrong("a number");
+            CheckRange(*value, where);
+          },
+          [&](std::string* value) {
+            if (FirstInvalidUtf8(text) != std::string_view::npos) throw wrong("valid UTF-8");
+            *value = text;
+          },
+          [&](std::vector<std::string>*) { SetList({std::string(text)}, where); },
+          [&](const Choice& choice) { choice.set(IndexOfName(where, key_ + " value", text, choice.names)); },
+          [&](const MaskField& m) { SetAt(where, [&] { SetRuleField(m.field->name, text, m.rule); }); },
+          [&](const MaskPreset& preset) { SetAt(where, [&] { *preset.rule = PresetRule(text); }); }},
       value_);
 }
 
@@ -155,13 +133,22 @@ std::string Field::Yaml() const {
                                  return fmt::format("[{}]", fmt::join(items, ", "));
                                },
                                [](const Choice& choice) { return std::string(choice.names[choice.get()]); },
-                               [](const MaskField& field) { return MaskFieldText(field); },
+                               [](const MaskField& m) { return RuleFieldText(*m.rule, m.field->name); },
                                [](const MaskPreset&) -> std::string { return ""; }},
                     value_);
 }
 
 void FieldList::Section(std::string_view name, std::string_view description) {
   sections_.push_back({std::string(name), std::string(description), {}});
+}
+
+Field& FieldList::AddName(std::string_view name, std::string& value, std::span<const std::string_view> names,
+                          std::string_view description) {
+  return AddField(name,
+                  Choice{.names = names,
+                         .get = [&value, names] { return std::ranges::find(names, value) - names.begin(); },
+                         .set = [&value, names](size_t index) { value = names[index]; }},
+                  description);
 }
 
 Field& FieldList::AddField(std::string_view name, FieldValue value, std::string_view description) {

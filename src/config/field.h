@@ -12,13 +12,10 @@
 #include <variant>
 #include <vector>
 
+#include "base/names.h"
 #include "mask/rule.h"
 
 namespace augur {
-
-// The names of an enumeration's values, in their order; specialised in options.h.
-template <typename E>
-inline constexpr int kNamesOf = 0;
 
 struct Choice {
   std::span<const std::string_view> names;
@@ -28,7 +25,7 @@ struct Choice {
 // One field of a mask rule, parsed and written as mask/rule.h does.
 struct MaskField {
   MaskRule* rule;
-  std::string name;
+  const RuleField* field;
 };
 // A preset's name, which sets all fields of a rule. Read, never written: the fields say it all.
 struct MaskPreset {
@@ -99,6 +96,9 @@ class FieldList {
       return AddField(name, &value, description);
     }
   }
+  // Text that is one of `names`.
+  Field& AddName(std::string_view name, std::string& value, std::span<const std::string_view> names,
+                 std::string_view description);
   Field& AddField(std::string_view name, FieldValue value, std::string_view description);
 
   const std::vector<FieldSection>& sections() const { return sections_; }

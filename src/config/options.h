@@ -10,12 +10,6 @@
 
 namespace augur {
 
-template <>
-inline constexpr std::array<std::string_view, 3> kNamesOf<Overlong>{"error", "drop", "truncate_left"};
-template <>
-inline constexpr std::array<std::string_view, 5> kNamesOf<Aggregation>{
-    "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"};
-
 enum class Precision {
   kFp32,
   kBf16,
@@ -45,17 +39,6 @@ inline constexpr std::array<std::string_view, 2> kNamesOf<ChatUse>{"conversation
 enum class Thinking { kDefault, kOn, kOff };
 template <>
 inline constexpr std::array<std::string_view, 3> kNamesOf<Thinking>{"default", "on", "off"};
-
-enum class AdvantageKind {
-  kGrpo,         // (R - mean) / std within the group
-  kGrpoNoStd,    // R - mean within the group
-  kDrGrpo,       // the same, with responses summed over tokens and divided by a constant (Dr.GRPO)
-  kRloo,         // R - mean of the group's other responses
-  kReinforcePp,  // R - mean within the group, then normalised over the whole batch (REINFORCE++ baseline)
-};
-template <>
-inline constexpr std::array<std::string_view, 5> kNamesOf<AdvantageKind>{"grpo", "grpo_no_std", "dr_grpo",
-                                                                         "rloo", "reinforce_pp"};
 
 enum class LossKind {
   kMasked,  // importance-weighted policy gradient under the section `mask`

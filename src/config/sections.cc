@@ -102,29 +102,14 @@ void RolloutSection::Fields(FieldList& list) {
 void MaskSection::Fields(FieldList& list) {
   list.Section("mask", "Which updates may pass (docs/masks.md). `mask: NAME` is short for the preset alone.");
   list.AddField("preset", MaskPreset{&rule}, "Sets all fields; the others given change it.");
-  const auto add = [&](const char* name, const char* description) {
-    list.AddField(name, MaskField{&rule, name}, description);
-  };
-  add("proximity", "The distance that decides what is outside: none, ratio, kl or tv.");
-  add("direction", "How an update is judged to point outward: ratio or predicted.");
-  add("support",
-      "The divergence's atoms: topk, the recorded support and a tail, or binary, the sampled token and the "
-      "rest.");
-  add("tail", "How the tail enters the prediction: aggregated, uniform or exact.");
-  add("action", "What becomes of a masked token: drop or restore.");
-  add("delta", "Tokens with a larger divergence are outside.");
-  add("delta_negative", "The same for negative advantages; 0 takes delta.");
-  add("clip_low", "proximity ratio: outside below 1 - clip_low.");
-  add("clip_high", "proximity ratio: outside above 1 + clip_high.");
-  add("ratio_cap", "Cuts the ratio in the loss; 0 leaves it uncut.");
-  add("restore_strength", "Factor of action restore.");
+  for (const RuleField& field : RuleFields()) {
+    list.AddField(field.name, MaskField{&rule, &field}, field.description);
+  }
 }
 
 void AlgorithmSection::Fields(FieldList& list) {
   list.Section("algorithm", "From scores to a loss.");
-  list.Add("advantage", advantage,
-           "grpo (R - mean)/std of the group; grpo_no_std and dr_grpo R - mean; rloo R - mean of the others; "
-           "reinforce_pp R - mean, then normalised over the batch.");
+  list.AddName("advantage", advantage, AdvantageNames(), AdvantageDescriptions());
   list.Add("aggregation", aggregation, "How token losses become one number.");
   list.Add("horizon", horizon, "The constant of seq-mean-token-sum-norm; 0 takes rollout.max_tokens.")
       .AtLeast(0);

@@ -6,17 +6,6 @@
 #include "base/error.h"
 
 namespace augur {
-namespace {
-
-constexpr std::string_view kNames[] = {"error", "drop", "truncate_left"};  // in the order of Overlong
-
-}  // namespace
-
-Overlong OverlongNamed(std::string_view name, std::string_view where) {
-  const auto found = std::ranges::find(kNames, name);
-  if (found == std::end(kNames)) throw UnknownName(where, "way with long prompts", name, kNames);
-  return static_cast<Overlong>(found - std::begin(kNames));
-}
 
 TokenizedPrompts TokenizePrompts(std::vector<Prompt> prompts,
                                  const std::function<std::vector<int32_t>(const Prompt&)>& encode,

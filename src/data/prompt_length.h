@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/names.h"
 #include "data/prompt.h"
 
 namespace augur {
@@ -16,9 +17,8 @@ enum class Overlong {
   kDrop,          // leave the prompt out
   kTruncateLeft,  // keep its last tokens
 };
-
-// "error", "drop" or "truncate_left"; throws Error at `where` for another name.
-Overlong OverlongNamed(std::string_view name, std::string_view where);
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<Overlong>{"error", "drop", "truncate_left"};
 
 struct TokenizedPrompts {
   // Side by side. A prompt keeps its index when others are dropped.

@@ -1,25 +1,11 @@
 #include "mask/aggregation.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "base/error.h"
 
 namespace augur {
-namespace {
-
-constexpr std::array<std::string_view, 5> kNames = {"token-mean", "token-sum", "seq-mean-token-mean",
-                                                    "seq-mean-token-sum", "seq-mean-token-sum-norm"};
-
-}  // namespace
-
-Aggregation ParseAggregation(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Aggregation>(i);
-  }
-  throw UnknownName("aggregation", "aggregation", name, kNames);
-}
 
 std::vector<float> TokenWeights(Aggregation aggregation, std::span<const int64_t> sequence, int64_t horizon) {
   if (horizon < 0)

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/names.h"
+
 namespace augur {
 
 // With n tokens in all, N sequences that have any, and l tokens in a sequence:
@@ -17,9 +19,9 @@ enum class Aggregation {
   kSeqMeanTokenSum,      // 1 / N
   kSeqMeanTokenSumNorm,  // 1 / (N horizon)
 };
-
-// "token-mean", "token-sum", ...; throws Error with the nearest name otherwise.
-Aggregation ParseAggregation(std::string_view name);
+template <>
+inline constexpr std::array<std::string_view, 5> kNamesOf<Aggregation>{
+    "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"};
 
 // One weight per token. `sequence[t]` is the sequence token t belongs to (any numbering from 0), or -1 for a
 // token that does not count, whose weight is 0. `horizon` is read by kSeqMeanTokenSumNorm only; 0 takes the

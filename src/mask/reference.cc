@@ -3,123 +3,102 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
+
+#include "mask/divergences.h"
 
 namespace augur {
 namespace {
 
 constexpr double kUnused = -std::numeric_limits<double>::infinity();
 
-struct Atom {
-  double mu = 0, pi = 0;
-  double log_mu = 0, log_pi = 0;
+bool IsMissing(const TokenView& token) { return token.behaviour.empty() || token.behaviour[0] == kUnused; }
+
+Atom<double> AtomAt(const TokenView& token, size_t i) {
+  const double log_mu = token.behaviour[i], log_pi = token.policy[i];
+  return {log_mu, log_pi, std::exp(log_mu), std::exp(log_pi)};
+}
+
+// One token's distributions over the atoms of `support`, as a divergence of type D sees them.
+template <typename D>
+struct Seen {
+  SupportSums<D, double> sums;
+  Tail<double> tail;
 };
 
-// The distributions over the support, with what lies outside it gathered in the tail.
-struct Atoms {
-  std::vector<Atom> head;  // head[0] is the sampled token
-  double mu_tail = 0, pi_tail = 0;
-  double tail_square = 0;  // sum of pi^2 over the tail
-  double unseen = 0;       // how many tokens the tail stands for
-  bool mass_clamped = false;
-};
+// The tail's share of sum pi^2 under each model; `square` is the true one.
+double TailSquare(TailModel model, double pi_tail, double unseen, double square) {
+  switch (model) {
+    case TailModel::kAggregated:
+      return pi_tail * pi_tail;
+    case TailModel::kUniform:
+      return pi_tail * pi_tail / unseen;
+    case TailModel::kExact:
+      return square;
+  }
+  return 0;
+}
 
-double Sign(double x) { return (x > 0) - (x < 0); }
-
-Atoms Gather(Support support, const TokenView& token) {
-  Atoms atoms;
-  double mu_rest = 1, pi_rest = 1;
+template <typename D>
+Seen<D> See(Support support, TailModel model, const TokenView& token) {
+  Seen<D> seen;
   double folded_pi = 0, folded_square = 0;  // support entries that a binary support counts into the tail
   for (size_t i = 0; i < token.behaviour.size(); ++i) {
     if (token.behaviour[i] == kUnused) continue;
-    const Atom atom{std::exp(token.behaviour[i]), std::exp(token.policy[i]), token.behaviour[i],
-                    token.policy[i]};
+    const Atom<double> atom = AtomAt(token, i);
     if (support == Support::kBinary && i > 0) {
       folded_pi += atom.pi;
       folded_square += atom.pi * atom.pi;
       continue;
     }
-    atoms.head.push_back(atom);
-    mu_rest -= atom.mu;
-    pi_rest -= atom.pi;
+    seen.sums.count += 1;
+    seen.sums.Add(atom);
   }
-  atoms.mass_clamped = mu_rest < 0 || (pi_rest < 0 && !token.policy_tail);
-  atoms.unseen = static_cast<double>(token.vocab_size) - static_cast<double>(atoms.head.size());
-  if (atoms.unseen >
-      0) {  // a support that is the whole vocabulary has no tail, whatever rounding leaves over
-    atoms.mu_tail = std::max(mu_rest, 0.0);
-    atoms.pi_tail = token.policy_tail ? *token.policy_tail + folded_pi : std::max(pi_rest, 0.0);
-    atoms.tail_square = token.tail_square + folded_square;
+  const double mu_rest = 1 - seen.sums.mu, pi_rest = 1 - seen.sums.pi;
+  seen.tail.clamped = mu_rest < 0 || (pi_rest < 0 && !token.policy_tail);
+  const double unseen = static_cast<double>(token.vocab_size) - seen.sums.count;
+  if (unseen > 0) {  // a support that is the whole vocabulary has no tail, whatever rounding leaves over
+    seen.tail.mu = std::max(mu_rest, 0.0);
+    seen.tail.pi = token.policy_tail ? *token.policy_tail + folded_pi : std::max(pi_rest, 0.0);
+    seen.tail.square = TailSquare(model, seen.tail.pi, unseen, token.tail_square + folded_square);
   }
-  return atoms;
-}
-
-double Kl(const Atoms& atoms) {
-  double kl = 0;
-  for (const Atom& a : atoms.head) kl += a.mu * (a.log_mu - a.log_pi);
-  if (atoms.mu_tail > 0) {
-    const double floored = std::max(atoms.pi_tail, static_cast<double>(std::numeric_limits<float>::min()));
-    kl += atoms.mu_tail * std::log(atoms.mu_tail / floored);
-  }
-  return std::max(kl, 0.0);
-}
-
-double Tv(const Atoms& atoms) {
-  double sum = std::abs(atoms.mu_tail - atoms.pi_tail);
-  for (const Atom& a : atoms.head) sum += std::abs(a.mu - a.pi);
-  return sum / 2;
-}
-
-// The tail's share of sum_i pi_i^2 under each model.
-double TailSquare(const Atoms& atoms, TailModel tail) {
-  switch (tail) {
-    case TailModel::kAggregated:
-      return atoms.pi_tail * atoms.pi_tail;
-    case TailModel::kUniform:
-      return atoms.unseen > 0 ? atoms.pi_tail * atoms.pi_tail / atoms.unseen : 0;
-    case TailModel::kExact:
-      return atoms.tail_square;
-  }
-  return 0;
-}
-
-double KlChange(const Atoms& atoms, TailModel tail) {
-  const double local = atoms.head[0].pi - atoms.head[0].mu;
-  double global = 0;
-  for (const Atom& a : atoms.head) global += a.pi * (a.mu - a.pi);
-  if (atoms.pi_tail > 0) global += TailSquare(atoms, tail) * (atoms.mu_tail - atoms.pi_tail) / atoms.pi_tail;
-  return local + global;
-}
-
-double TvChange(const Atoms& atoms, TailModel tail) {
-  const double square = TailSquare(atoms, tail);
-  double c = atoms.head[0].pi - square;  // sum_j pi_j v_j with v the gradient of log pi(sampled)
-  for (const Atom& a : atoms.head) c -= a.pi * a.pi;
-  double sum = 0;
-  for (size_t i = 0; i < atoms.head.size(); ++i) {
-    const Atom& a = atoms.head[i];
-    sum += Sign(a.mu - a.pi) * a.pi * ((i == 0) - a.pi - c);
-  }
-  sum += Sign(atoms.mu_tail - atoms.pi_tail) * (-square - c * atoms.pi_tail);
-  return -sum / 2;
+  return seen;
 }
 
 double Threshold(const MaskRule& rule, double advantage) {
   return advantage < 0 && rule.delta_negative > 0 ? rule.delta_negative : rule.delta;
 }
 
-bool IsMissing(const TokenView& token) { return token.behaviour.empty() || token.behaviour[0] == kUnused; }
+bool MassClamped(Support support, const TokenView& token) {
+  return See<Kl>(support, TailModel::kAggregated, token).tail.clamped;
+}
 
 }  // namespace
 
 double ReferenceDivergence(Proximity proximity, Support support, const TokenView& token) {
-  const Atoms atoms = Gather(support, token);
-  return proximity == Proximity::kTv ? Tv(atoms) : Kl(atoms);
+  return WithDivergence(proximity, [&]<typename D>(D) {
+    const Seen<D> seen = See<D>(support, TailModel::kAggregated, token);
+    return D::Value(seen.sums, seen.tail);
+  });
 }
 
 double ReferenceChange(Proximity proximity, Support support, TailModel tail, const TokenView& token) {
-  const Atoms atoms = Gather(support, token);
-  return proximity == Proximity::kTv ? TvChange(atoms, tail) : KlChange(atoms, tail);
+  return WithDivergence(proximity, [&]<typename D>(D) {
+    const Seen<D> seen = See<D>(support, tail, token);
+    return D::Change(seen.sums, seen.tail, AtomAt(token, 0));
+  });
+}
+
+LogitGradient ReferenceGradient(Proximity proximity, Support support, const TokenView& token) {
+  return WithDivergence(proximity, [&]<typename D>(D) {
+    const Seen<D> seen = See<D>(support, TailModel::kAggregated, token);
+    LogitGradient gradient{D::GradientEverywhere(seen.sums, seen.tail),
+                           std::vector<double>(token.behaviour.size(), 0)};
+    for (size_t i = 0; i < token.behaviour.size(); ++i) {
+      if (token.behaviour[i] == kUnused || (support == Support::kBinary && i > 0)) continue;
+      gradient.at_atom[i] = D::GradientAtAtom(seen.tail, AtomAt(token, i));
+    }
+    return gradient;
+  });
 }
 
 TokenDecision DecideReference(const MaskRule& rule, const TokenView& token) {
@@ -133,25 +112,21 @@ TokenDecision DecideReference(const MaskRule& rule, const TokenView& token) {
   decision.ratio = std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit));
   const double ratio_side = decision.ratio - 1;
   const double predicted = ReferenceChange(rule.proximity, rule.support, rule.tail, token);
-  switch (rule.proximity) {
-    case Proximity::kNone:
-      break;
-    case Proximity::kRatio:
-      decision.divergence = std::abs(ratio_side);
-      decision.outside = ratio_side > rule.clip_high || ratio_side < -rule.clip_low;
-      break;
-    case Proximity::kKl:
-    case Proximity::kTv:
-      decision.divergence = ReferenceDivergence(rule.proximity, rule.support, token);
-      decision.outside = decision.divergence > Threshold(rule, token.advantage);
-      break;
+  if (rule.proximity == Proximity::kRatio) {
+    decision.divergence = std::abs(ratio_side);
+    decision.outside = ratio_side > rule.clip_high || ratio_side < -rule.clip_low;
+  } else if (IsDivergence(rule.proximity)) {
+    decision.divergence = ReferenceDivergence(rule.proximity, rule.support, token);
+    decision.outside = decision.divergence > Threshold(rule, token.advantage);
   }
   decision.direction = rule.direction == Direction::kRatio ? ratio_side : predicted;
   decision.outward = token.advantage * decision.direction > 0;
-  decision.keep = !(decision.outside && decision.outward);
-  decision.disagree =
-      decision.outside && (token.advantage * ratio_side > 0) != (token.advantage * predicted > 0);
-  decision.mass_clamped = Gather(rule.support, token).mass_clamped;
+  const bool dual_clipped = rule.dual_clip > 0 && token.advantage < 0 && decision.ratio > rule.dual_clip;
+  decision.disagree = decision.outside && !dual_clipped &&
+                      (token.advantage * ratio_side > 0) != (token.advantage * predicted > 0);
+  decision.outside = decision.outside || dual_clipped;
+  decision.keep = !(decision.outside && (decision.outward || dual_clipped));
+  decision.mass_clamped = MassClamped(rule.support, token);
   return decision;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "mask/rule.h"
 
@@ -38,8 +39,16 @@ struct TokenDecision {
 
 TokenDecision DecideReference(const MaskRule& rule, const TokenView& token);
 
-// The two distances and their first-order changes per unit step along the gradient of log pi(sampled).
+// A divergence, its first-order change per unit step along the gradient of log pi(sampled), and its gradient.
 double ReferenceDivergence(Proximity proximity, Support support, const TokenView& token);
 double ReferenceChange(Proximity proximity, Support support, TailModel tail, const TokenView& token);
+
+// In the logits: everywhere * pi_j for every token j of the vocabulary, plus at_atom[i] at entry i of the
+// support (0 at unused entries).
+struct LogitGradient {
+  double everywhere = 0;
+  std::vector<double> at_atom;
+};
+LogitGradient ReferenceGradient(Proximity proximity, Support support, const TokenView& token);
 
 }  // namespace augur

@@ -1,173 +1,194 @@
 #include "mask/rule.h"
 
-#include <array>
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <cmath>
-#include <utility>
+#include <type_traits>
+#include <vector>
 
 #include "base/error.h"
 
 namespace augur {
 namespace {
 
-template <typename E, size_t N>
-using Names = std::array<std::pair<std::string_view, E>, N>;
+struct Preset {
+  std::string_view name, fields;
+};
 
-constexpr Names<Proximity, 4> kProximities{{{"none", Proximity::kNone},
-                                            {"ratio", Proximity::kRatio},
-                                            {"kl", Proximity::kKl},
-                                            {"tv", Proximity::kTv}}};
-constexpr Names<Direction, 2> kDirections{
-    {{"ratio", Direction::kRatio}, {"predicted", Direction::kPredicted}}};
-constexpr Names<Support, 2> kSupports{{{"topk", Support::kTopK}, {"binary", Support::kBinary}}};
-constexpr Names<TailModel, 3> kTails{
-    {{"aggregated", TailModel::kAggregated}, {"uniform", TailModel::kUniform}, {"exact", TailModel::kExact}}};
-constexpr Names<Action, 2> kActions{{{"drop", Action::kDrop}, {"restore", Action::kRestore}}};
+constexpr Preset kPresets[] = {
+    {"none", "proximity=none direction=ratio"},
+    {"clip", "proximity=ratio direction=ratio"},
+    {"clip-dual", "proximity=ratio direction=ratio dual_clip=3"},
+    {"dppo-binary-kl", "proximity=kl direction=ratio support=binary delta=0.05"},
+    {"dppo-binary-tv", "proximity=tv direction=ratio support=binary"},
+    {"dppo-topk-kl", "proximity=kl direction=ratio"},
+    {"dppo-topk-tv", "proximity=tv direction=ratio"},
+    {"dppo-topk-reverse-kl", "proximity=reverse_kl direction=ratio"},
+    {"predictive-kl-aggregated", "proximity=kl tail=aggregated"},
+    {"predictive-kl-uniform", "proximity=kl tail=uniform"},
+    {"predictive-kl-exact", "proximity=kl tail=exact"},
+    {"predictive-tv-aggregated", "proximity=tv tail=aggregated"},
+    {"predictive-tv-uniform", "proximity=tv tail=uniform"},
+    {"predictive-tv-exact", "proximity=tv tail=exact"},
+    {"predictive-reverse-kl-aggregated", "proximity=reverse_kl tail=aggregated"},
+    {"predictive-reverse-kl-uniform", "proximity=reverse_kl tail=uniform"},
+    {"predictive-reverse-kl-exact", "proximity=reverse_kl tail=exact"},
+    {"predictive-kl-tight", "proximity=kl delta=0.05"},
+};
 
-constexpr std::string_view kFields[] = {"proximity", "direction", "support",         "tail",
-                                        "action",    "delta",     "delta_negative",  "clip_low",
-                                        "clip_high", "ratio_cap", "restore_strength"};
-
-constexpr std::string_view kPresets[] = {"none",
-                                         "clip",
-                                         "dppo-binary-kl",
-                                         "dppo-binary-tv",
-                                         "dppo-topk-kl",
-                                         "dppo-topk-tv",
-                                         "predictive-kl-aggregated",
-                                         "predictive-kl-uniform",
-                                         "predictive-kl-exact",
-                                         "predictive-tv-aggregated",
-                                         "predictive-tv-uniform",
-                                         "predictive-tv-exact",
-                                         "predictive-kl-tight"};
-
-template <typename E, size_t N>
-E ParseName(std::string_view field, std::string_view word, const Names<E, N>& names) {
-  std::array<std::string_view, N> valid;
-  for (size_t i = 0; i < N; ++i) {
-    if (names[i].first == word) return names[i].second;
-    valid[i] = names[i].first;
-  }
-  throw UnknownName("mask." + std::string(field), field, word, valid);
+// Calls visit(name, value) with every field of a rule.
+template <typename Rule, typename Visit>
+void ForEachField(Rule& rule, Visit visit) {
+#define AUGUR_VISIT(type, name, initial, range, description) visit(std::string_view(#name), rule.name);
+  AUGUR_MASK_FIELDS(AUGUR_VISIT)
+#undef AUGUR_VISIT
 }
 
-template <typename E, size_t N>
-std::string_view NameOf(E value, const Names<E, N>& names) {
-  for (const auto& [name, candidate] : names) {
-    if (candidate == value) return name;
+template <typename T>
+constexpr std::span<const std::string_view> ChoicesOf() {
+  if constexpr (std::is_enum_v<T>) {
+    return kNamesOf<T>;
+  } else {
+    return {};
   }
-  return "?";
+}
+
+constexpr RuleField kFields[] = {
+#define AUGUR_DESCRIBE(type, name, initial, range, description) \
+  {#name, description, ChoicesOf<type>(), range},
+    AUGUR_MASK_FIELDS(AUGUR_DESCRIBE)
+#undef AUGUR_DESCRIBE
+};
+
+std::string Key(std::string_view field) { return fmt::format("mask.{}", field); }
+
+const RuleField& FieldNamed(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const RuleField& field : kFields) {
+    if (field.name == name) return field;
+    names.push_back(field.name);
+  }
+  throw UnknownName("mask", "field", name, names);
 }
 
 double ParseNumber(std::string_view field, std::string_view word) {
   double value = 0;
   const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (code != std::errc() || end != word.data() + word.size()) {
-    throw Error("mask." + std::string(field), fmt::format("'{}' is not a number", word),
-                "give one such as 0.15");
+    throw Error(Key(field), fmt::format("'{}' is not a number", word), "give one such as 0.15");
   }
   return value;
 }
 
-void SetField(MaskRule* rule, std::string_view field, std::string_view word) {
-  if (field == "proximity") {
-    rule->proximity = ParseName(field, word, kProximities);
-  } else if (field == "direction") {
-    rule->direction = ParseName(field, word, kDirections);
-  } else if (field == "support") {
-    rule->support = ParseName(field, word, kSupports);
-  } else if (field == "tail") {
-    rule->tail = ParseName(field, word, kTails);
-  } else if (field == "action") {
-    rule->action = ParseName(field, word, kActions);
-  } else if (field == "delta") {
-    rule->delta = ParseNumber(field, word);
-  } else if (field == "delta_negative") {
-    rule->delta_negative = ParseNumber(field, word);
-  } else if (field == "clip_low") {
-    rule->clip_low = ParseNumber(field, word);
-  } else if (field == "clip_high") {
-    rule->clip_high = ParseNumber(field, word);
-  } else if (field == "ratio_cap") {
-    rule->ratio_cap = ParseNumber(field, word);
-  } else if (field == "restore_strength") {
-    rule->restore_strength = ParseNumber(field, word);
-  } else {
-    throw UnknownName("mask", "field", field, kFields);
-  }
+std::string Allowed(const NumberRange& range) {
+  return std::isfinite(range.below) ? fmt::format("above {} and below {}", range.above, range.below)
+                                    : fmt::format("above {}", range.above);
 }
 
-void CheckPositive(std::string_view field, double value, std::string_view remedy) {
-  if (!std::isfinite(value) || value <= 0) {
-    throw Error("mask." + std::string(field), fmt::format("{} is not a finite number above 0", value),
-                remedy);
-  }
+void CheckNumber(const RuleField& field, double value) {
+  const NumberRange& range = field.range;
+  if (value == 0 && range.zero_is_off) return;
+  if (std::isfinite(value) && value > range.above && value < range.below) return;
+  throw Error(Key(field.name), fmt::format("{} is not a finite number {}", value, Allowed(range)),
+              range.zero_is_off ? "0 leaves it out"
+                                : fmt::format("the default is {}", RuleFieldText(MaskRule(), field.name)));
 }
 
-MaskRule Divergence(Proximity proximity, Direction direction, Support support, double delta) {
-  MaskRule rule;
-  rule.proximity = proximity;
-  rule.direction = direction;
-  rule.support = support;
-  rule.delta = delta;
-  return rule;
+// Without checking the rule that results.
+void Assign(std::string_view name, std::string_view text, MaskRule* rule) {
+  FieldNamed(name);
+  ForEachField(*rule, [&](std::string_view field, auto& value) {
+    using T = std::remove_reference_t<decltype(value)>;
+    if (field != name) return;
+    if constexpr (std::is_enum_v<T>) {
+      value = ParseName<T>(Key(field), field, text);
+    } else {
+      value = ParseNumber(field, text);
+    }
+  });
+}
+
+// The next word of a text whose words are separated by spaces or commas, or an empty one.
+std::string_view TakeWord(std::string_view* text) {
+  constexpr std::string_view kSeparators = " ,";
+  text->remove_prefix(std::min(text->find_first_not_of(kSeparators), text->size()));
+  const std::string_view word = text->substr(0, text->find_first_of(kSeparators));
+  text->remove_prefix(word.size());
+  return word;
 }
 
 }  // namespace
 
+std::span<const RuleField> RuleFields() { return kFields; }
+
+std::string RuleFieldKind(const RuleField& field) {
+  if (!field.choices.empty()) return fmt::format("{}", fmt::join(field.choices, " | "));
+  return fmt::format("number, {}{}", Allowed(field.range), field.range.zero_is_off ? ", or 0" : "");
+}
+
+std::string RuleFieldText(const MaskRule& rule, std::string_view name) {
+  FieldNamed(name);
+  std::string text;
+  ForEachField(rule, [&](std::string_view field, const auto& value) {
+    if (field != name) return;
+    if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(value)>>) {
+      text = NameOf(value);
+    } else {
+      text = fmt::format("{}", value);
+    }
+  });
+  return text;
+}
+
+void SetRuleField(std::string_view name, std::string_view text, MaskRule* rule) {
+  Assign(name, text, rule);
+  CheckRule(*rule);
+}
+
 void CheckRule(const MaskRule& rule) {
-  CheckPositive("delta", rule.delta, "0.15 suits top-K KL, 0.05 is tight");
-  if (rule.delta_negative != 0)
-    CheckPositive("delta_negative", rule.delta_negative, "0 takes the value of delta");
-  CheckPositive("clip_low", rule.clip_low, "0.2 is usual");
-  CheckPositive("clip_high", rule.clip_high, "0.28 is usual");
-  if (rule.ratio_cap != 0) CheckPositive("ratio_cap", rule.ratio_cap, "0 leaves the ratio uncut");
-  CheckPositive("restore_strength", rule.restore_strength, "1 is the default");
-  if (rule.action == Action::kRestore && rule.proximity != Proximity::kKl &&
-      rule.proximity != Proximity::kTv) {
+  ForEachField(rule, [](std::string_view name, const auto& value) {
+    if constexpr (!std::is_enum_v<std::remove_cvref_t<decltype(value)>>) {
+      CheckNumber(FieldNamed(name), value);
+    }
+  });
+  if (rule.action == Action::kRestore && !IsDivergence(rule.proximity)) {
     throw Error("mask.action", "restore pulls a token back along a divergence, and this rule has none",
-                "set proximity to kl or tv, or action to drop");
+                "set proximity to kl, tv or reverse_kl, or action to drop");
+  }
+  if (rule.outside_budget > 0 && !IsDivergence(rule.proximity)) {
+    throw Error("mask.outside_budget", "sets delta, and this rule has no divergence to compare with it",
+                "set proximity to kl, tv or reverse_kl, or outside_budget to 0");
+  }
+  if (rule.outside_budget > 0 && rule.delta_negative > 0) {
+    throw Error("mask.outside_budget", "sets one delta for all tokens, and delta_negative is a second",
+                "set one of the two to 0");
   }
 }
 
-std::span<const std::string_view> PresetNames() { return kPresets; }
+std::span<const std::string_view> PresetNames() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for (const Preset& preset : kPresets) all.push_back(preset.name);
+    return all;
+  }();
+  return names;
+}
 
 MaskRule PresetRule(std::string_view name) {
-  using enum Proximity;
-  constexpr auto ratio = Direction::kRatio, predicted = Direction::kPredicted;
-  constexpr auto top_k = Support::kTopK, binary = Support::kBinary;
-  if (name == "none") return Divergence(kNone, ratio, top_k, 0.15);
-  if (name == "clip") return Divergence(kRatio, ratio, top_k, 0.15);
-  if (name == "dppo-binary-kl") return Divergence(kKl, ratio, binary, 0.05);
-  if (name == "dppo-binary-tv") return Divergence(kTv, ratio, binary, 0.15);
-  if (name == "dppo-topk-kl") return Divergence(kKl, ratio, top_k, 0.15);
-  if (name == "dppo-topk-tv") return Divergence(kTv, ratio, top_k, 0.15);
-  if (name == "predictive-kl-tight") return Divergence(kKl, predicted, top_k, 0.05);
-  for (const std::string_view family : {"predictive-kl-", "predictive-tv-"}) {
-    for (const auto& [tail_name, tail] : kTails) {
-      if (name != std::string(family) + std::string(tail_name)) continue;
-      MaskRule rule = Divergence(family == "predictive-kl-" ? kKl : kTv, predicted, top_k, 0.15);
-      rule.tail = tail;
-      return rule;
-    }
+  for (const Preset& preset : kPresets) {
+    if (preset.name == name) return ParseRule(preset.fields);
   }
-  throw UnknownName("mask", "preset", name, kPresets);
+  throw UnknownName("mask", "preset", name, PresetNames());
 }
 
 MaskRule ParseRule(std::string_view text) {
-  constexpr std::string_view kSeparators = " ,";
   MaskRule rule;
   bool first = true;
-  while (true) {
-    const size_t begin = text.find_first_not_of(kSeparators);
-    if (begin == std::string_view::npos) break;
-    text.remove_prefix(begin);
-    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
-    text.remove_prefix(word.size());
+  for (std::string_view word = TakeWord(&text); !word.empty(); word = TakeWord(&text)) {
     const size_t equals = word.find('=');
     if (equals != std::string_view::npos) {
-      SetField(&rule, word.substr(0, equals), word.substr(equals + 1));
+      Assign(word.substr(0, equals), word.substr(equals + 1), &rule);
     } else if (first) {
       rule = PresetRule(word);
     } else {
@@ -181,13 +202,11 @@ MaskRule ParseRule(std::string_view text) {
 }
 
 std::string FormatRule(const MaskRule& rule) {
-  return fmt::format(
-      "proximity={} direction={} support={} tail={} action={} delta={} delta_negative={} clip_low={} "
-      "clip_high={} "
-      "ratio_cap={} restore_strength={}",
-      NameOf(rule.proximity, kProximities), NameOf(rule.direction, kDirections),
-      NameOf(rule.support, kSupports), NameOf(rule.tail, kTails), NameOf(rule.action, kActions), rule.delta,
-      rule.delta_negative, rule.clip_low, rule.clip_high, rule.ratio_cap, rule.restore_strength);
+  std::vector<std::string> words;
+  for (const RuleField& field : kFields) {
+    words.push_back(fmt::format("{}={}", field.name, RuleFieldText(rule, field.name)));
+  }
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 }  // namespace augur

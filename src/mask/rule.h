@@ -4,31 +4,49 @@
 // the update would take it further. docs/masks.md explains the rules; reference.h computes them in float64.
 #pragma once
 
+#include <array>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "base/host_device.h"
+#include "base/names.h"
 
 namespace augur {
 
 // Which distance from the behaviour policy decides that a token is outside.
 enum class Proximity {
-  kNone,   // nothing is ever outside: plain importance-weighted policy gradient
-  kRatio,  // the sampled token's ratio leaves [1 - clip_low, 1 + clip_high] (PPO, GRPO clip-higher)
-  kKl,     // forward KL over the support exceeds delta
-  kTv,     // total variation over the support exceeds delta
+  kNone,       // nothing is ever outside: plain importance-weighted policy gradient
+  kRatio,      // the sampled token's ratio leaves [1 - clip_low, 1 + clip_high] (PPO, GRPO clip-higher)
+  kKl,         // forward KL, KL(mu || pi), over the support exceeds delta
+  kTv,         // total variation over the support exceeds delta
+  kReverseKl,  // reverse KL, KL(pi || mu), over the support exceeds delta
 };
+template <>
+inline constexpr std::array<std::string_view, 5> kNamesOf<Proximity>{"none", "ratio", "kl", "tv",
+                                                                     "reverse_kl"};
+
+// Whether it is a divergence over the support, with a change that can be predicted and a gradient.
+AUGUR_HOST_DEVICE bool IsDivergence(Proximity proximity) {
+  return proximity != Proximity::kNone && proximity != Proximity::kRatio;
+}
 
 // How an update is judged to point outward.
 enum class Direction {
   kRatio,      // advantage x (ratio - 1) > 0, read from the sampled token alone
   kPredicted,  // advantage x (first-order change of the divergence) > 0
 };
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<Direction>{"ratio", "predicted"};
 
 // Over which atoms the divergence is taken.
 enum class Support {
   kTopK,    // the recorded support, with everything else as one tail bucket
   kBinary,  // the sampled token against the rest
 };
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<Support>{"topk", "binary"};
 
 // How the tail, where the behaviour policy was not recorded, enters the predicted change.
 enum class TailModel {
@@ -36,30 +54,63 @@ enum class TailModel {
   kUniform,     // spread evenly over the unseen tokens
   kExact,       // from the sum of squares of the policy's own tail probabilities
 };
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<TailModel>{"aggregated", "uniform", "exact"};
 
 // What a masked token contributes.
 enum class Action {
   kDrop,     // nothing: the paper's rule
   kRestore,  // the gradient of restore_strength * |ratio * advantage * weight| * divergence, pulling it back
 };
+template <>
+inline constexpr std::array<std::string_view, 2> kNamesOf<Action>{"drop", "restore"};
+
+// Which numbers a field may hold: above `above` and below `below`, or 0 where that switches it off.
+struct NumberRange {
+  double above = 0, below = std::numeric_limits<double>::infinity();
+  bool zero_is_off = false;
+};
+inline constexpr NumberRange kNamed{}, kPositive{}, kPositiveOrOff{.zero_is_off = true},
+    kAboveOneOrOff{.above = 1, .zero_is_off = true}, kShareOrOff{.below = 1, .zero_is_off = true};
+
+// Every field of a rule: type, name, default, range (of a number), and what it does. MaskRule, the text form,
+// the section `mask` of a configuration and augur.MaskRule in Python are all made from this list.
+// clang-format off
+#define AUGUR_MASK_FIELDS(FIELD)                                                                             \
+  FIELD(Proximity, proximity, Proximity::kKl, kNamed,                                                        \
+        "The distance that decides what is outside: never, the sampled token's ratio, or a divergence of "   \
+        "the policy from the one that sampled.")                                                             \
+  FIELD(Direction, direction, Direction::kPredicted, kNamed,                                                 \
+        "How an update is judged to point outward: A (r - 1) > 0, or A times the predicted change of the "   \
+        "divergence > 0.")                                                                                   \
+  FIELD(Support, support, Support::kTopK, kNamed,                                                            \
+        "The divergence's atoms: topk, the recorded support and a tail, or binary, the sampled token and "   \
+        "the rest.")                                                                                         \
+  FIELD(TailModel, tail, TailModel::kAggregated, kNamed,                                                     \
+        "How the tail enters the prediction: as one token, spread evenly, or from the policy's own sum of "  \
+        "squares.")                                                                                          \
+  FIELD(double, delta, 0.15, kPositive,                                                                      \
+        "Tokens with a larger divergence are outside; 0.15 suits top-K KL, 0.05 is tight.")                  \
+  FIELD(Action, action, Action::kDrop, kNamed,                                                               \
+        "What a masked token contributes: nothing, or the gradient that pulls it back.")                     \
+  FIELD(double, delta_negative, 0, kPositiveOrOff,                                                           \
+        "The threshold for negative advantages; 0 takes delta.")                                             \
+  FIELD(double, clip_low, 0.2, kPositive, "proximity ratio: outside below 1 - clip_low.")                    \
+  FIELD(double, clip_high, 0.28, kPositive, "proximity ratio: outside above 1 + clip_high.")                 \
+  FIELD(double, dual_clip, 0, kAboveOneOrOff,                                                                \
+        "PPO's dual clip: tokens with a negative advantage and a ratio above this are masked too, whatever " \
+        "the direction; 3 is usual, 0 is off.")                                                              \
+  FIELD(double, ratio_cap, 0, kPositiveOrOff,                                                                \
+        "Cuts the ratio in the loss and its gradient, never in the decision; 0 leaves it uncut.")            \
+  FIELD(double, restore_strength, 1, kPositive, "The factor c of action restore.")                           \
+  FIELD(double, outside_budget, 0, kShareOrOff,                                                              \
+        "Sets delta anew for every batch so that this share of its tokens is outside; 0 keeps delta.")
+// clang-format on
 
 struct MaskRule {
-  Proximity proximity = Proximity::kKl;
-  Direction direction = Direction::kPredicted;
-  Support support = Support::kTopK;
-  TailModel tail = TailModel::kAggregated;
-  Action action = Action::kDrop;
-  // Tokens with a divergence strictly above delta are outside. 0.15 suits top-K KL; 0.05 is tight.
-  double delta = 0.15;
-  // The threshold for tokens with a negative advantage; 0 takes delta.
-  double delta_negative = 0;
-  // The ratio window of Proximity::kRatio.
-  double clip_low = 0.2;
-  double clip_high = 0.28;
-  // The ratio is cut to this value in the loss and its gradient, never in the decision; 0 leaves it uncut.
-  double ratio_cap = 0;
-  // The factor c of Action::kRestore.
-  double restore_strength = 1;
+#define AUGUR_MEMBER(type, name, initial, range, description) type name = initial;
+  AUGUR_MASK_FIELDS(AUGUR_MEMBER)
+#undef AUGUR_MEMBER
 
   bool operator==(const MaskRule&) const = default;
 };
@@ -67,8 +118,22 @@ struct MaskRule {
 // The ratio's logarithm is clamped to this magnitude before it is exponentiated.
 inline constexpr double kLogRatioLimit = 20;
 
-// Throws Error naming the field when a value is out of range (delta <= 0 or not finite, ...).
+// Throws Error naming the field when a value is out of range or does not go with the others.
 void CheckRule(const MaskRule& rule);
+
+// One field of the list, for those who read and write rules.
+struct RuleField {
+  std::string_view name, description;
+  std::span<const std::string_view> choices;  // none for a number
+  NumberRange range;
+};
+std::span<const RuleField> RuleFields();
+// "kl | tv | ...", "number, above 0", ...
+std::string RuleFieldKind(const RuleField& field);
+// The value of the field of that name; text as ParseRule reads it. Both throw Error for an unknown name, the
+// second for a value that is none, and for a rule that does not hold together with it.
+std::string RuleFieldText(const MaskRule& rule, std::string_view name);
+void SetRuleField(std::string_view name, std::string_view text, MaskRule* rule);
 
 // The named rules: none, clip, dppo-*, predictive-*. Throws Error with the nearest name for an unknown one.
 MaskRule PresetRule(std::string_view name);

@@ -19,17 +19,10 @@ std::string ValidText(std::string_view bytes) {
   return text;
 }
 
-double Sign(double x) { return (x > 0) - (x < 0); }
-
-// What a step of the sampled token's logit alone does to the divergence; it has the sign of ratio - 1.
-double LocalChange(const MaskRule& rule, const TokenRecord& record) {
-  const SupportAtom& sampled = record.support[0];
-  if (rule.proximity != Proximity::kTv) return sampled.pi - sampled.mu;
-  const double sign = Sign(sampled.pi - sampled.mu);
-  if (rule.support == Support::kBinary) return sign * sampled.pi * (1 - sampled.pi);
-  double mean_sign = Sign(record.pi_tail - record.mu_tail) * record.pi_tail;
-  for (const SupportAtom& atom : record.support) mean_sign += Sign(atom.pi - atom.mu) * atom.pi;
-  return sampled.pi * (sign - mean_sign) / 2;
+// What a step of the sampled token's logit alone does to the divergence.
+double LocalChange(const MaskRule& rule, const TokenView& token) {
+  const LogitGradient gradient = ReferenceGradient(rule.proximity, rule.support, token);
+  return gradient.everywhere * std::exp(token.policy[0]) + gradient.at_atom[0];
 }
 
 // Copies the support in probabilities.
@@ -150,7 +143,7 @@ TokenRecord DescribeToken(const MaskRule& rule, const TokenView& token, std::spa
   record.direction = decision.direction;
   record.outside = decision.outside;
   record.disagree = decision.disagree;
-  record.local = LocalChange(rule, record);
+  record.local = LocalChange(rule, token);
   record.global = ReferenceChange(rule.proximity, rule.support, rule.tail, token) - record.local;
   return record;
 }

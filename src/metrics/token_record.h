@@ -35,8 +35,8 @@ struct TokenRecord {
   int32_t id = -1;
   std::string text;  // the token's bytes
   double ratio = 1, divergence = 0, direction = 0;
-  // The predicted change of the divergence in two parts: what the sampled token's ratio sees, and what
-  // softmax normalisation does to all the others. Recorded whatever direction the rule takes.
+  // The predicted change of the divergence in two parts: what the sampled token's own logit does, and what
+  // softmax normalisation does through all the others. Recorded whatever direction the rule takes.
   double local = 0, global = 0;
   double advantage = 0;
   bool keep = true, outside = false, disagree = false;

@@ -6,6 +6,7 @@
 #include "kernels/head/decide.h"
 #include "ops/checks.h"
 #include "ops/device.h"
+#include "ops/outside_budget.h"
 
 namespace augur {
 namespace {
@@ -64,13 +65,12 @@ Decisions Decide(const MaskRule& rule, const at::Tensor& behaviour, const at::Te
   const int64_t tokens = behaviour.size(0);
   Decisions out{at::empty({tokens}, options), at::empty({tokens}, options), at::empty({tokens}, options),
                 at::Tensor(), at::empty({tokens}, options.dtype(at::kByte))};
-  if (wide) {
-    RunDecide<double>(rule, dense(behaviour), dense(policy), dense(advantages), vocab_size, dense(square),
-                      &out);
-  } else {
-    RunDecide<float>(rule, dense(behaviour), dense(policy), dense(advantages), vocab_size, dense(square),
-                     &out);
-  }
+  const auto run = [&](const MaskRule& applied) {
+    const auto decide = wide ? RunDecide<double> : RunDecide<float>;
+    decide(applied, dense(behaviour), dense(policy), dense(advantages), vocab_size, dense(square), &out);
+  };
+  run(rule);
+  if (rule.outside_budget > 0) run(WithBudgetSpent(rule, out.divergence, out.flags, at::Tensor()));
   out.keep = out.flags.bitwise_and(1).to(at::kBool);
   return out;
 }

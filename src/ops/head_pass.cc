@@ -17,6 +17,7 @@
 #include "ops/collectives.h"
 #include "ops/head_gradients.h"
 #include "ops/launch.h"
+#include "ops/outside_budget.h"
 #include "ops/token_pass.h"
 #include "ops/vocab_parallel.h"
 
@@ -314,6 +315,13 @@ Head Readable(const Head& head) {
 
 HeadPassResult RunHeadPass(const MaskRule& rule, const Head& head, const RecordedTokens& recorded,
                            const HeadOptions& options, const HeadWants& wants) {
+  if (rule.outside_budget > 0) {  // decided once to find delta, and again under it
+    MaskRule first = rule;
+    first.outside_budget = 0;
+    const PolicyLoss seen = RunHeadPass(first, head, recorded, options, {}).loss;
+    const MaskRule spent = WithBudgetSpent(rule, seen.divergence, seen.flags, recorded.weights);
+    return RunHeadPass(spent, head, recorded, options, wants);
+  }
   const int64_t vocab_size = CheckArguments(head, recorded, options);
   const Head readable = Readable(head);
   HeadPass pass(rule, readable, recorded, options, wants, vocab_size);

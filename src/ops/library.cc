@@ -52,6 +52,7 @@ TORCH_LIBRARY(augur, m) {
       ", Tensor hidden_gradient, Tensor weight_gradient, Tensor bias_gradient)";
   m.def(head_gradients.c_str(), tags);
   m.def("format_rule(str rule) -> str");
+  m.def("rule_fields() -> str");
   m.def("preset_names() -> str[]");
   m.def("token_weights(Tensor sequences, str aggregation, int horizon) -> Tensor");
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/launch.h"
+#include "ops/outside_budget.h"
 #include "ops/token_pass.h"
 
 namespace augur {
@@ -48,6 +49,9 @@ PolicyLossForward PolicyLossForwardImpl(const MaskRule& rule, const at::Tensor& 
                        options.softcap};
   ComputeRowStats(view, at::Tensor(), pass);
   DecideTokens(rule, options, vocab_size, pass);
+  if (rule.outside_budget > 0) {
+    DecideTokens(WithBudgetSpent(rule, pass.divergence, pass.flags, pass.weights), options, vocab_size, pass);
+  }
   return {FinishTokenPass(rule, options, vocab_size, pass),
           pass.log_sum_exp,
           pass.dense,

@@ -147,13 +147,7 @@ TEST_F(ConfigTest, ResumeComparesOnlyWhatDecidesTheResult) {
   EXPECT_EQ(changed({"train.steps=5", "train.schedule=cosine"}).size(), 2);
 }
 
-TEST_F(ConfigTest, EveryChoiceOfAnotherRoomHasItsName) {
-  for (size_t i = 0; i < kNamesOf<Aggregation>.size(); ++i) {
-    EXPECT_EQ(ParseAggregation(kNamesOf<Aggregation>[i]), static_cast<Aggregation>(i));
-  }
-  for (size_t i = 0; i < kNamesOf<Overlong>.size(); ++i) {
-    EXPECT_EQ(OverlongNamed(kNamesOf<Overlong>[i], ""), static_cast<Overlong>(i));
-  }
+TEST_F(ConfigTest, TheSectionMaskHasTheFieldsOfARule) {
   RlConfig config;
   std::string mask;
   const FieldList fields = FieldsOf(config);
@@ -163,6 +157,17 @@ TEST_F(ConfigTest, EveryChoiceOfAnotherRoomHasItsName) {
     }
   }
   EXPECT_EQ(mask, FormatRule(config.mask.rule));
+}
+
+TEST_F(ConfigTest, EveryAdvantageEstimatorCanBeChosen) {
+  for (const std::string_view name : AdvantageNames()) {
+    const RlConfig config = Read(kSmall, {fmt::format("algorithm.advantage={}", name)});
+    EXPECT_EQ(config.algorithm.advantage, name);
+  }
+  EXPECT_TRUE(Has(MessageOf([&] { Read(kSmall, {"algorithm.advantage=gpro"}); }), "did you mean 'grpo'"));
+  EXPECT_EQ(Read(kSmall, {"algorithm.advantage=reinforce_pp", "rollout.group=1"}).rollout.group, 1);
+  EXPECT_TRUE(Has(MessageOf([&] { Read(kSmall, {"algorithm.advantage=rloo", "rollout.group=1"}); }),
+                  "rloo compares the responses of a group"));
 }
 
 TEST_F(ConfigTest, SftHasItsOwnSections) {

@@ -53,11 +53,5 @@ TEST(PromptLength, TruncatesOnTheLeftAndCounts) {
   EXPECT_EQ(kept.truncated, 1);
 }
 
-TEST(PromptLength, IsChosenByName) {
-  EXPECT_EQ(OverlongNamed("error", ""), Overlong::kError);
-  EXPECT_EQ(OverlongNamed("truncate_left", ""), Overlong::kTruncateLeft);
-  EXPECT_THROW(OverlongNamed("truncate", "data.overlong"), Error);
-}
-
 }  // namespace
 }  // namespace augur

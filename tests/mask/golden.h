@@ -11,13 +11,16 @@
 
 namespace augur {
 
+// Each case expects something of some presets.
 inline std::vector<Json> GoldenCases() {
-  const std::filesystem::path path =
-      std::filesystem::path(AUGUR_SOURCE_DIR).parent_path() / "shared/golden/mask_cases.jsonl";
   std::vector<Json> cases;
-  if (!std::filesystem::exists(path)) return cases;
-  std::istringstream lines(ReadFile(path));
-  for (std::string line; std::getline(lines, line);) cases.push_back(ParseJson(line, path.string()));
+  for (const char* name : {"mask_cases.jsonl", "mask_cases_2.jsonl"}) {
+    const std::filesystem::path path =
+        std::filesystem::path(AUGUR_SOURCE_DIR).parent_path() / "shared/golden" / name;
+    if (!std::filesystem::exists(path)) continue;
+    std::istringstream lines(ReadFile(path));
+    for (std::string line; std::getline(lines, line);) cases.push_back(ParseJson(line, path.string()));
+  }
   return cases;
 }
 

@@ -4,14 +4,15 @@
 
 #include <limits>
 
+#include "mask/divergences.h"
 #include "mask/golden.h"
+#include "mask/outside_budget.h"
 #include "mask/random_token.h"
 
 namespace augur {
 namespace {
 
 constexpr TailModel kTailModels[] = {TailModel::kAggregated, TailModel::kUniform, TailModel::kExact};
-constexpr Proximity kDivergences[] = {Proximity::kKl, Proximity::kTv};
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -60,6 +61,33 @@ TEST(Reference, TheExactTailIsTheDerivativeOnTheFullSoftmax) {
           (2 * step);
       const double predicted = ReferenceChange(proximity, Support::kTopK, TailModel::kExact, token.View());
       EXPECT_NEAR(predicted, measured, 1e-6 * std::abs(measured) + 1e-10);
+    }
+  }
+}
+
+TEST(Reference, TheGradientIsTheDerivativeInEveryLogit) {
+  std::mt19937_64 random(8);
+  for (int trial = 0; trial < 40; ++trial) {
+    const FullToken token = RandomToken(random, 30, 10, 1.5, 0.5);
+    const auto log_pi = LogSoftmax(token.policy_logits);
+    for (const Proximity proximity : kDivergences) {
+      for (const Support support : {Support::kTopK, Support::kBinary}) {
+        const LogitGradient gradient = ReferenceGradient(proximity, support, token.View());
+        for (size_t j = 0; j < log_pi.size(); ++j) {
+          double expected = gradient.everywhere * std::exp(log_pi[j]);
+          for (size_t c = 0; c < token.support.size(); ++c) {
+            if (token.support[c] == static_cast<int>(j)) expected += gradient.at_atom[c];
+          }
+          const auto moved = [&](double step) {
+            FullToken other = token;
+            other.policy_logits[j] += step;
+            other.Gather();
+            return ReferenceDivergence(proximity, support, other.View());
+          };
+          const double measured = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+          EXPECT_NEAR(expected, measured, 1e-6 * std::abs(measured) + 1e-9) << NameOf(proximity) << ' ' << j;
+        }
+      }
     }
   }
 }
@@ -221,6 +249,52 @@ TEST(Reference, UnusedColumnsAreIgnoredWhateverTheyHold) {
     EXPECT_EQ(plain.divergence, padded.divergence) << name;
     EXPECT_EQ(plain.direction, padded.direction) << name;
   }
+}
+
+TEST(Reference, AnAtomThatThePolicyHasLeftCountsNothingInTheReverseKl) {
+  const std::vector<double> behaviour{std::log(0.5), std::log(0.3)}, left{-kInf, std::log(0.6)};
+  const TokenView token{behaviour, left, 1, 10, 0.01, {}};
+  const double expected = 0.6 * std::log(2.0) + 0.4 * std::log(2.0);
+  EXPECT_NEAR(ReferenceDivergence(Proximity::kReverseKl, Support::kTopK, token), expected, 1e-12);
+  EXPECT_TRUE(
+      std::isfinite(ReferenceChange(Proximity::kReverseKl, Support::kTopK, TailModel::kExact, token)));
+}
+
+TEST(Reference, TheDualClipIsWhereVerlsLowerBoundIsFlat) {
+  std::mt19937_64 random(9);
+  const MaskRule rule = PresetRule("clip-dual");
+  const auto loss = [&](double ratio, double advantage) {
+    const double clipped =
+        std::max(-ratio * advantage, -std::clamp(ratio, 1 - rule.clip_low, 1 + rule.clip_high) * advantage);
+    return advantage < 0 ? std::min(clipped, -advantage * 3) : clipped;
+  };
+  int dual = 0;
+  for (int trial = 0; trial < 3000; ++trial) {
+    FullToken token = RandomToken(random, 50, 20, 1, 1.5);
+    if (token.advantage == 0) token.advantage = -1;
+    const TokenDecision decision = DecideReference(rule, token.View());
+    const double step = 1e-6 * decision.ratio;
+    const double slope =
+        (loss(decision.ratio + step, token.advantage) - loss(decision.ratio - step, token.advantage)) /
+        (2 * step);
+    EXPECT_NEAR(slope, decision.keep ? -token.advantage : 0.0, 1e-6);
+    dual += !decision.keep && decision.ratio > 3 && token.advantage < 0;
+  }
+  EXPECT_GT(dual, 20);
+}
+
+TEST(OutsideBudget, LeavesThatShareOutside) {
+  std::vector<double> divergences;
+  for (int i = 0; i < 100; ++i) divergences.push_back((i * 37 % 100) / 100.0);
+  for (const double budget : {0.01, 0.07, 0.29, 0.5, 0.994}) {
+    const double delta = DeltaForBudget(divergences, budget);
+    const auto outside = std::ranges::count_if(divergences, [&](double d) { return d > delta; });
+    EXPECT_EQ(outside, static_cast<int>(budget * 100 + 1e-9)) << budget;
+  }
+  EXPECT_EQ(DeltaForBudget(divergences, 0.001), 0.99);  // less than one token
+  EXPECT_EQ(DeltaForBudget({0.5, 0.5, 0.5, 0.5}, 0.5), 0.5);
+  EXPECT_EQ(DeltaForBudget({0.1, kNan, 0.3, 0.2}, 0.25), 0.25);
+  EXPECT_EQ(DeltaForBudget({}, 0.5), 0);
 }
 
 TEST(Reference, ATokenWithoutSupportIsNotKeptAndSaysSo) {

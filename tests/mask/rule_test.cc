@@ -42,11 +42,36 @@ TEST(RuleText, UnknownNamesAreErrorsThatNameTheNearest) {
 
 TEST(RuleText, ThresholdsMustBeFiniteAndPositive) {
   for (const char* text : {"delta=0", "delta=-1", "delta=nan", "delta=inf", "delta_negative=-1", "clip_low=0",
-                           "clip_high=nan", "ratio_cap=-2", "restore_strength=0"}) {
+                           "clip_high=nan", "ratio_cap=-2", "restore_strength=0", "dual_clip=1",
+                           "dual_clip=-3", "outside_budget=1", "outside_budget=-0.1"}) {
     const std::string message = MessageOf([&] { ParseRule(text); });
     const std::string field(text, std::string_view(text).find('='));
     EXPECT_NE(message.find("mask." + field + ": "), std::string::npos) << text << ": " << message;
   }
+}
+
+TEST(RuleText, EveryFieldCanBeReadAndSetByItsName) {
+  for (const RuleField& field : RuleFields()) {
+    MaskRule rule;
+    const std::string before = RuleFieldText(rule, field.name);
+    EXPECT_FALSE(field.description.empty()) << field.name;
+    if (field.choices.empty()) {
+      SetRuleField(field.name, field.range.above == 1 ? "1.5" : "0.25", &rule);
+    } else {
+      const bool last = field.choices.back() == before;
+      SetRuleField(field.name, last ? field.choices.front() : field.choices.back(), &rule);
+    }
+    EXPECT_NE(RuleFieldText(rule, field.name), before) << field.name;
+    EXPECT_EQ(ParseRule(FormatRule(rule)), rule) << field.name;
+  }
+  EXPECT_EQ(MaskRule(), ParseRule(""));
+}
+
+TEST(RuleText, ABudgetNeedsADivergenceAndOneThreshold) {
+  EXPECT_NE(MessageOf([] { ParseRule("clip outside_budget=0.1"); }).find("mask.outside_budget: sets delta"),
+            std::string::npos);
+  EXPECT_NE(MessageOf([] { ParseRule("outside_budget=0.1 delta_negative=0.2"); }).find("delta_negative"),
+            std::string::npos);
 }
 
 TEST(RuleText, RestoreNeedsADivergence) {

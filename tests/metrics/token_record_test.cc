@@ -29,8 +29,10 @@ TEST(TokenRecord, SaysWhatTheReferenceDecides) {
       if (rule.direction == Direction::kPredicted) {
         EXPECT_NEAR(record.local + record.global, decision.direction, 1e-12);
       }
-      // The local part sees what the ratio sees.
-      EXPECT_EQ(record.local > 0, decision.ratio > 1) << preset;
+      // The local part sees what the ratio sees; under the reverse KL, whether it is beyond the mean.
+      if (rule.proximity != Proximity::kReverseKl) {
+        EXPECT_EQ(record.local > 0, decision.ratio > 1) << preset;
+      }
       double mu = record.mu_tail, pi = record.pi_tail;
       for (const SupportAtom& atom : record.support) mu += atom.mu, pi += atom.pi;
       EXPECT_NEAR(mu, 1, 1e-12);

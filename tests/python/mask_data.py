@@ -54,6 +54,10 @@ def divergence(rule, logits, ids, logprobs, temperature=1.0):
     pi_tail = log_pi.exp().masked_fill(in_support, 0).sum(1)
     if rule.proximity == "tv":
         return ((mu - pi).abs().sum(1) + (mu_tail - pi_tail).abs()) / 2
+    if rule.proximity == "reverse_kl":
+        floored = mu_tail.clamp(min=2**-24)
+        head = (pi * (log_pi_k - logprobs.masked_fill(~used, 0))).sum(1)
+        return head + torch.where(pi_tail > 0, pi_tail * (pi_tail / floored).log(), 0)
     head = (mu * (logprobs.masked_fill(~used, 0) - log_pi_k)).sum(1)
     return head + torch.where(mu_tail > 0, mu_tail * (mu_tail / pi_tail).log(), 0)
 

@@ -41,7 +41,7 @@ def column(rows: list[dict], name: str) -> np.ndarray:
     return np.array([row[name] for row in rows])
 
 
-@pytest.mark.parametrize("divergence", [0, 1])
+@pytest.mark.parametrize("divergence", [0, 1, 2])
 def test_the_figures_follow_from_the_tokens_in_the_csv(study, divergence):
     result = json.loads((study / "analysis.json").read_text())["divergences"][divergence]
     rows = rows_by_criterion(study, result["divergence"])
@@ -97,6 +97,23 @@ def test_the_first_order_of_the_whole_update_is_the_real_change_where_steps_are_
     assert kl["decomposition"]["oracle_sign_accuracy"] > 0.9
     # A token's own step moves its divergence the way its exact derivative says, mostly.
     assert kl["decomposition"]["own_effect_sign_accuracy"]["predicted-exact"] > 0.7
+
+
+def test_the_first_order_of_every_divergence_is_its_real_change(tmp_path):
+    schedule = ["train.lr=5e-3", "train.schedule=cosine", "train.steps=4", "train.min_lr_ratio=0.001"]
+    schedule += ["train.warmup_steps=0", "rollout.staleness=4", "model.precision=fp32", "mask.delta=0.005"]
+    analyze(tmp_path, *schedule, flags=[*FLAGS, "--divergences", "reverse_kl,tv"])
+    found = json.loads((tmp_path / "analysis.json").read_text())["divergences"]
+    assert [d["divergence"] for d in found] == ["reverse_kl", "tv"]
+    for study in found:
+        parts = np.array(study["decomposition"]["points"])
+        np.testing.assert_allclose(parts[:, 4], parts[:, 5], rtol=0.1, atol=0.05 * np.abs(parts[:, 5]).max())
+
+
+@pytest.mark.parametrize(("names", "message"), [("kl,kl", "twice"), ("ratio", "no divergence"), ("k", "did you mean")])
+def test_divergences_are_named(tmp_path, names, message):
+    done = analyze(tmp_path, flags=["--divergences", names], check=False)
+    assert done.returncode == 2 and "--divergences" in done.stderr and message in done.stderr
 
 
 def test_no_token_outside_is_said_with_what_to_change(tmp_path):

@@ -12,7 +12,10 @@ RULES = [MaskRule.preset(name) for name in MaskRule.presets()] + [
     MaskRule(action="restore", restore_strength=0.7),
     MaskRule(proximity="tv", action="restore", tail="exact"),
     MaskRule(support="binary", direction="ratio", delta=0.05, action="restore"),
+    MaskRule(proximity="reverse_kl", action="restore", tail="uniform"),
     MaskRule(delta=0.05, delta_negative=0.3, ratio_cap=1.2),
+    MaskRule(dual_clip=1.5),
+    MaskRule(outside_budget=0.3),
 ]
 
 

@@ -1,10 +1,15 @@
 """policy_loss against plain float64 torch: value, gradient, restore, aggregation, and what must never leak."""
 
+import ast
+from types import SimpleNamespace
+from typing import ClassVar, Optional
+
 import pytest
 import torch
 
 import augur
 from augur import MaskRule
+from conftest import truth_file
 from mask_data import make_batch, reference_loss
 
 RULES = [MaskRule.preset(name) for name in MaskRule.presets()] + [
@@ -12,7 +17,11 @@ RULES = [MaskRule.preset(name) for name in MaskRule.presets()] + [
     MaskRule(proximity="tv", action="restore", tail="exact"),
     MaskRule(support="binary", direction="ratio", delta=0.05, action="restore"),
     MaskRule(proximity="tv", support="binary", direction="ratio", action="restore"),
+    MaskRule(proximity="reverse_kl", action="restore", tail="uniform"),
+    MaskRule(proximity="reverse_kl", support="binary", direction="ratio", action="restore"),
     MaskRule(delta=0.05, delta_negative=0.3, ratio_cap=1.2),
+    MaskRule(dual_clip=1.5),
+    MaskRule(outside_budget=0.3),
 ]
 
 
@@ -100,6 +109,45 @@ def test_low_precision_logits_give_the_float64_gradient_to_rounding(dtype, rtol,
         torch.testing.assert_close(a.logprobs.cpu().double(), b.logprobs, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(a.entropy.cpu().double(), b.entropy, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(gradient(a.loss, low).cpu().double(), gradient(b.loss, high), rtol=rtol, atol=atol)
+
+
+def verl_functions(*names):
+    """Functions of verl's core_algos.py and torch_functional.py, which need more to import than the tests have."""
+    space = {"torch": torch, "Any": object, "Optional": Optional, "ActorConfig": object, "AlgoConfig": AlgoConfig}
+    space |= {"DictConfig": dict, "register_policy_loss": lambda name: lambda f: f}
+    for path in ("verl/utils/torch_functional.py", "verl/trainer/ppo/core_algos.py"):
+        for node in ast.parse(truth_file(path).read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name in names:
+                exec(compile(ast.Module([node], []), path, "exec"), space)  # noqa: S102
+        space["verl_F"] = SimpleNamespace(**{name: space[name] for name in names if name in space})
+    return [space[name] for name in names]
+
+
+class AlgoConfig:
+    """verl's, which its loss refuses."""
+
+
+class VerlActor(dict):
+    """verl's actor configuration, as far as its loss reads it."""
+
+    clip_ratio, clip_ratio_low, clip_ratio_high = 0.2, 0.2, 0.28
+    global_batch_info: ClassVar[dict] = {}
+
+
+def test_the_dual_clip_has_the_gradient_of_verls_vanilla_loss(device):
+    vanilla, *_ = verl_functions("compute_policy_loss_vanilla", "agg_loss", "masked_mean", "masked_sum")
+    logits, ids, logprobs, advantages = make_batch(tokens=400, seed=15, drift=1.5)
+    logits.requires_grad_()
+    ours = augur.policy_loss("clip-dual", *(x.to(device) for x in (logits, ids, logprobs, advantages)))
+    log_pi = torch.log_softmax(logits, -1).gather(1, ids[:, :1]).T
+    arguments = logprobs[:, :1].T, log_pi, advantages[None], torch.ones(1, 400, dtype=torch.float64)
+    theirs, figures = vanilla(*arguments, config=VerlActor())
+    torch.testing.assert_close(gradient(ours.loss, logits), gradient(theirs, logits), rtol=1e-9, atol=1e-14)
+    plain = augur.policy_loss("clip", logits, ids, logprobs, advantages)
+    dual = (~ours.decision.keep.cpu() & plain.decision.keep).double().mean().item()
+    assert dual == pytest.approx(figures["actor/pg_clipfrac_lower"]) and dual > 0.02
+    clipped = figures["actor/pg_clipfrac"] + figures["actor/pg_clipfrac_lower"]
+    assert ours.metrics["actor/pg_clipfrac"].value == pytest.approx(clipped)
 
 
 def test_nothing_leaks_from_rows_that_do_not_count(device):

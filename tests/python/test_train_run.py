@@ -331,7 +331,9 @@ def test_a_full_disk_loses_at_most_the_unfinished_checkpoint(tmp_path, policy, s
     assert seen >= {True}
 
 
-@pytest.mark.parametrize("mask", ["predictive-kl-aggregated", "predictive-kl-exact", "predictive-tv-uniform"])
+@pytest.mark.parametrize(
+    "mask", ["predictive-kl-aggregated", "predictive-kl-exact", "predictive-tv-uniform", "predictive-reverse-kl-exact"]
+)
 def test_the_tokens_shown_carry_the_decisions_that_were_taken(tmp_path, policy, mask):
     """The reference decides again from supports scored again; the points hold what the head decided."""
     run = tmp_path / "run"
@@ -350,6 +352,21 @@ def test_the_tokens_shown_carry_the_decisions_that_were_taken(tmp_path, policy, 
                 assert token["local"] + token["global"] == pytest.approx(token["direction"], abs=1e-6)
                 compared += 1
     assert compared > 10
+
+
+def test_a_budget_sets_delta_for_every_minibatch(tmp_path, policy):
+    """The share outside is that of the whole minibatch, however it falls into micro-batches."""
+    run = tmp_path / "run"
+    changes = dict(mask__outside_budget=0.1, train__steps=2, train__micro_tokens=40, log__tokens=4)
+    run_augur("train", write_config(tmp_path / "c.yaml", policy, run, **changes), "log.console=false")
+    for line in read_metrics(run):
+        data = line["data"]
+        assert 0.07 < data["mask/outside"] <= 0.1 + 1e-9 and data["mask/delta"] > 0
+    shown = [json.loads(line) for line in (run / "tokens.jsonl").read_text().splitlines()]
+    assert shown and all(response["delta"] != 0.15 for response in shown)
+    for response in shown:
+        for token in response["tokens"]:
+            assert token["outside"] == (token["divergence"] > response["delta"])
 
 
 def test_the_mismatch_between_sampler_and_trainer_is_logged(tmp_path, policy):

@@ -56,6 +56,12 @@ def divergence_and_change(rule, log_pi, ids, log_mu, advantage):
         sign = lambda x: (x > 0) - (x < 0)  # noqa: E731
         change = sum(sign(p - m) * p * r for m, p, r in zip(mu, pi, rates, strict=True)) / 2
         return d, change + sign(pi_tail - mu_tail) * pi_tail * tail_rate / 2
+    if rule.proximity == "reverse_kl":
+        logs = [math.log(p / m) for m, p in zip(mu, pi, strict=True)]
+        tail_log = math.log(pi_tail / max(mu_tail, 2**-24))
+        d = sum(p * x for p, x in zip(pi, logs, strict=True)) + pi_tail * tail_log
+        change = sum(p * r * x for p, r, x in zip(pi, rates, logs, strict=True))
+        return max(d, 0.0), change + pi_tail * tail_rate * tail_log
     d = sum(m * math.log(m / p) for m, p in zip(mu, pi, strict=True)) + mu_tail * math.log(
         max(mu_tail, 1e-300) / pi_tail
     )
@@ -73,6 +79,8 @@ def keeps(rule, log_pi, ids, log_mu, advantage) -> bool:
         d, change = divergence_and_change(rule, log_pi, ids, log_mu, advantage)
         outside = d > rule.delta
     direction = change if rule.direction == "predicted" else ratio - 1
+    if rule.dual_clip and advantage < 0 and ratio > rule.dual_clip:
+        return False
     return not (outside and advantage * direction > 0)
 
 

@@ -24,7 +24,8 @@ _keep: ContextVar[torch.Tensor | None] = ContextVar("augur_keep", default=None)
 def rule_of(config: ActorConfig) -> MaskRule | None:
     """The rule an actor's configuration asks for; None where the loss mode is not one of Augur's.
 
-    Thresholds come from clip_ratio_high (A > 0) and clip_ratio_low (A < 0), as for verl's own dppo_kl and dppo_tv.
+    Thresholds come from clip_ratio_high (A > 0) and clip_ratio_low (A < 0), as for verl's own dppo_kl and dppo_tv; a
+    dual clip is verl's clip_ratio_c.
     """
     mode = config.policy_loss.get("loss_mode", "vanilla")
     if not check_mode(mode):
@@ -32,8 +33,10 @@ def rule_of(config: ActorConfig) -> MaskRule | None:
     low = config.clip_ratio if config.clip_ratio_low is None else config.clip_ratio_low
     high = config.clip_ratio if config.clip_ratio_high is None else config.clip_ratio_high
     preset = LOSS_MODES[mode]
-    if MaskRule.preset(preset).proximity == "ratio":
-        return MaskRule.preset(f"{preset} clip_low={low} clip_high={high}")
+    rule = MaskRule.preset(preset)
+    if rule.proximity == "ratio":
+        dual = config.clip_ratio_c if rule.dual_clip else 0
+        return MaskRule.preset(f"{preset} clip_low={low} clip_high={high} dual_clip={dual}")
     return MaskRule.preset(f"{preset} delta={high} delta_negative={low}")
 
 

@@ -1,8 +1,9 @@
 // Token decisions for a batch: ratio, divergence, direction and the mask of one rule, in one pass.
 //
 // Three versions give the same answers: mask/reference.h (float64, one token), DecideCpu (vectorised,
-// threaded) and DecideCuda (one launch). Both kernels compute in float64 and round only what they store, so a
-// decision does not depend on the device.
+// threaded) and DecideCuda (one launch). The kernels compute in float32 and repeat in float64 every token on
+// which rounding could turn the decision, so a decision does not depend on the device. A rule's
+// outside_budget is not read: its delta must already be that of the batch.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include "kernels/head/decide.h"
 #include "kernels/head/decide_math.h"
 #include "kernels/simd/vector_math.h"
+#include "mask/divergences.h"
 
 namespace augur {
 
@@ -79,7 +80,7 @@ Floats ProbabilityOf(Floats x) {
 }
 
 // Sums of four rows, one in each lane.
-template <bool kTv>
+template <typename D>
 class RowSums {
  public:
   // Column 0.
@@ -95,27 +96,27 @@ class RowSums {
     const Floats mu = ProbabilityOf(log_mu), pi = ProbabilityOf(log_pi);
     columns_ += 1;
     unused_ += unused;  // true is -1
-    Accumulate<kTv>(&sums_, log_mu, log_pi, mu, pi);
+    sums_.Add({log_mu, log_pi, mu, pi});
   }
 
-  SupportSums<Floats> sums() const {
-    SupportSums<Floats> all = sums_;
+  SupportSums<D, Floats> sums() const {
+    SupportSums<D, Floats> all = sums_;
     all.count = __builtin_convertvector(unused_ + columns_, Floats);
     return all;
   }
-  const SampledToken<Floats>& sampled() const { return sampled_; }
+  const Atom<Floats>& sampled() const { return sampled_; }
 
  private:
-  SupportSums<Floats> sums_;
-  SampledToken<Floats> sampled_{};
+  SupportSums<D, Floats> sums_;
+  Atom<Floats> sampled_{};
   Ints unused_{};
   int32_t columns_ = 0;
 };
 
-template <bool kTv>
-RowSums<kTv> SumRows(const DecideInput<float>& in, const FourRows& rows) {
+template <typename D>
+RowSums<D> SumRows(const DecideInput<float>& in, const FourRows& rows) {
   const FourRowView behaviour(in.behaviour, in.columns, rows), policy(in.policy, in.columns, rows);
-  RowSums<kTv> sums;
+  RowSums<D> sums;
   sums.AddSampled(behaviour.LoadColumn(0), policy.LoadColumn(0));
   int c = 1;
   for (; c + kFloats <= in.columns; c += kFloats) {
@@ -147,12 +148,12 @@ void Write(const Decided<R>& decided, int64_t t, const DecideOutput<T>& out) {
   out.flags[t] = decided.flags;
 }
 
-template <bool kTv>
+template <typename D>
 void DecideFour(const MaskRule& rule, const DecideInput<float>& in, const DecideOutput<float>& out,
                 int64_t first) {
   const FourRows rows(in, first);
-  const RowSums<kTv> sums = SumRows<kTv>(in, rows);
-  const Decided<Floats> fast = DecideToken<kTv>(rule, sums.sums(), sums.sampled(), FactsOfRows(in, rows));
+  const RowSums<D> sums = SumRows<D>(in, rows);
+  const Decided<Floats> fast = DecideToken<D>(rule, sums.sums(), sums.sampled(), FactsOfRows(in, rows));
   const Ints special = fast.delicate | (sums.sampled().log_mu == kUnused);
   if (rows.count == kFloats && (special[0] | special[1] | special[2] | special[3]) == 0) {
     __builtin_memcpy(out.ratio + first, &fast.ratio, sizeof(Floats));
@@ -166,7 +167,7 @@ void DecideFour(const MaskRule& rule, const DecideInput<float>& in, const Decide
     if (sums.sampled().log_mu[i] == kUnused) {
       Write(Decided<float>(), t, out);
     } else if (fast.delicate[i]) {
-      Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
+      Write(DecideTokenInDouble<D>(rule, in, t), t, out);
     } else {
       out.ratio[t] = fast.ratio[i];
       out.divergence[t] = fast.divergence[i];
@@ -176,30 +177,26 @@ void DecideFour(const MaskRule& rule, const DecideInput<float>& in, const Decide
   }
 }
 
-template <bool kTv>
+template <typename D>
 void DecideFour(const MaskRule& rule, const DecideInput<double>& in, const DecideOutput<double>& out,
                 int64_t first) {
   for (int64_t t = first; t < std::min(first + kFloats, in.tokens); ++t) {
     const bool missing = in.behaviour[t * in.columns] == static_cast<double>(kUnused);
-    Write(missing ? Decided<double>() : DecideTokenInDouble<kTv>(rule, in, t), t, out);
+    Write(missing ? Decided<double>() : DecideTokenInDouble<D>(rule, in, t), t, out);
   }
 }
 
-template <bool kTv, typename T>
+template <typename D, typename T>
 void DecideRows(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out) {
 #pragma omp parallel for schedule(static) if (in.tokens >= 256)
-  for (int64_t first = 0; first < in.tokens; first += kFloats) DecideFour<kTv>(rule, in, out, first);
+  for (int64_t first = 0; first < in.tokens; first += kFloats) DecideFour<D>(rule, in, out, first);
 }
 
 }  // namespace
 
 template <typename T>
 void DecideCpu(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out) {
-  if (rule.proximity == Proximity::kTv) {
-    DecideRows<true>(rule, in, out);
-  } else {
-    DecideRows<false>(rule, in, out);
-  }
+  WithDivergence(rule.proximity, [&]<typename D>(D) { DecideRows<D>(rule, in, out); });
 }
 
 template void DecideCpu(const MaskRule&, const DecideInput<float>&, const DecideOutput<float>&);

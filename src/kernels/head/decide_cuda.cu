@@ -1,8 +1,10 @@
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/cuda_check.h"
 #include "kernels/head/decide.h"
 #include "kernels/head/decide_math.h"
+#include "mask/divergences.h"
 
 namespace augur {
 namespace {
@@ -37,26 +39,39 @@ __device__ float SumLanes(float x) {
   return x;
 }
 
-// The sums of one token over kLanes neighbouring threads, each of which gets the totals.
-template <bool kTv, int kLanes>
-__device__ SupportSums<float> SumToken(const float* behaviour, const float* policy, int columns, int lane) {
-  SupportSums<float> sums;
+// Adds up sums, which are nothing but floats, over kLanes neighbouring threads; each gets the totals.
+template <int kLanes, typename D>
+__device__ SupportSums<D, float> SumLanes(const SupportSums<D, float>& sums) {
+  if constexpr (kLanes == 1) return sums;
+  constexpr int kMembers = sizeof(sums) / sizeof(float);
+  static_assert(std::is_trivially_copyable_v<SupportSums<D, float>>);
+  float member[kMembers];
+  memcpy(member, &sums, sizeof(sums));
+#pragma unroll
+  for (int i = 0; i < kMembers; ++i) member[i] = SumLanes<kLanes>(member[i]);
+  SupportSums<D, float> total;
+  memcpy(&total, member, sizeof(total));
+  return total;
+}
+
+// The sums of one token over kLanes threads.
+template <typename D, int kLanes>
+__device__ SupportSums<D, float> SumToken(const float* behaviour, const float* policy, int columns,
+                                          int lane) {
+  SupportSums<D, float> sums;
 #pragma unroll 6
   for (int c = lane; c < columns; c += kLanes) {
     const float b = behaviour[c], p = policy[c];
     if (b == -INFINITY) continue;
     sums.count += 1;
-    Accumulate<kTv>(&sums, b, p, __expf(b), __expf(p));
+    sums.Add({b, p, __expf(b), __expf(p)});
   }
-  return {
-      SumLanes<kLanes>(sums.count),  SumLanes<kLanes>(sums.mu),        SumLanes<kLanes>(sums.pi),
-      SumLanes<kLanes>(sums.kl),     SumLanes<kLanes>(sums.gap),       SumLanes<kLanes>(sums.coupling),
-      SumLanes<kLanes>(sums.square), SumLanes<kLanes>(sums.signed_pi), SumLanes<kLanes>(sums.signed_square)};
+  return SumLanes<kLanes>(sums);
 }
 
 // kLanes threads per token. With `staged`, rows pass through shared memory so that they are read from device
 // memory in whole lines; an odd number of columns, such as K + 1 = 21, then also meets no bank conflict.
-template <bool kTv, int kLanes>
+template <typename D, int kLanes>
 __global__ void __launch_bounds__(kTokens* kLanes)
     DecideKernel(MaskRule rule, DecideInput<float> in, DecideOutput<float> out, bool staged) {
   extern __shared__ float4 shared[];
@@ -76,7 +91,7 @@ __global__ void __launch_bounds__(kTokens* kLanes)
   const int row = min(mine, rows - 1);  // shuffles need every lane: idle ones repeat a token
   behaviour += row * in.columns;
   policy += row * in.columns;
-  const SupportSums<float> sums = SumToken<kTv, kLanes>(behaviour, policy, in.columns, lane);
+  const SupportSums<D, float> sums = SumToken<D, kLanes>(behaviour, policy, in.columns, lane);
   if (lane != 0 || mine >= rows) return;
   const int64_t t = begin + row;
   const float log_mu = behaviour[0], log_pi = policy[0];
@@ -84,31 +99,31 @@ __global__ void __launch_bounds__(kTokens* kLanes)
     Write(Decided<float>(), t, out);
     return;
   }
-  const SampledToken<float> y{log_mu, log_pi, __expf(log_mu), __expf(log_pi)};
-  const Decided<float> fast = DecideToken<kTv>(rule, sums, y, FactsOf<float>(in, t));
+  const Atom<float> y{log_mu, log_pi, __expf(log_mu), __expf(log_pi)};
+  const Decided<float> fast = DecideToken<D>(rule, sums, y, FactsOf<float>(in, t));
   if (fast.delicate) {
-    Write(DecideTokenInDouble<kTv>(rule, in, t), t, out);
+    Write(DecideTokenInDouble<D>(rule, in, t), t, out);
   } else {
     Write(fast, t, out);
   }
 }
 
 // Double inputs are for tests.
-template <bool kTv, int>
+template <typename D, int>
 __global__ void __launch_bounds__(kTokens)
     DecideKernel(MaskRule rule, DecideInput<double> in, DecideOutput<double> out, bool) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kTokens + threadIdx.x;
   if (t >= in.tokens) return;
   const bool missing = in.behaviour[t * in.columns] == -INFINITY;
-  Write(missing ? Decided<double>() : DecideTokenInDouble<kTv>(rule, in, t), t, out);
+  Write(missing ? Decided<double>() : DecideTokenInDouble<D>(rule, in, t), t, out);
 }
 
-template <bool kTv, int kLanes, typename T>
+template <typename D, int kLanes, typename T>
 void Launch(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((in.tokens + kTokens - 1) / kTokens);
   const size_t wanted = 2 * sizeof(float) * kTokens * in.columns;
   const bool staged = std::is_same_v<T, float> && wanted <= kMostShared;
-  void (*kernel)(MaskRule, DecideInput<T>, DecideOutput<T>, bool) = DecideKernel<kTv, kLanes>;
+  void (*kernel)(MaskRule, DecideInput<T>, DecideOutput<T>, bool) = DecideKernel<D, kLanes>;
   if (staged && wanted > (48 << 10)) {
     CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared),
               "token decisions on the GPU");
@@ -123,12 +138,13 @@ template <typename T>
 void DecideCuda(const MaskRule& rule, const DecideInput<T>& in, const DecideOutput<T>& out, void* stream) {
   if (in.tokens == 0) return;
   const auto s = static_cast<cudaStream_t>(stream);
-  const bool tv = rule.proximity == Proximity::kTv;
-  if (std::is_same_v<T, float> && in.tokens <= kFewTokens) {
-    tv ? Launch<true, 4>(rule, in, out, s) : Launch<false, 4>(rule, in, out, s);
-  } else {
-    tv ? Launch<true, 1>(rule, in, out, s) : Launch<false, 1>(rule, in, out, s);
-  }
+  WithDivergence(rule.proximity, [&]<typename D>(D) {
+    if (std::is_same_v<T, float> && in.tokens <= kFewTokens) {
+      Launch<D, 4>(rule, in, out, s);
+    } else {
+      Launch<D, 1>(rule, in, out, s);
+    }
+  });
 }
 
 template void DecideCuda(const MaskRule&, const DecideInput<float>&, const DecideOutput<float>&, void*);

@@ -1,86 +1,18 @@
-// What the CPU and CUDA kernels share: from sums over the support to a decision.
-//
-// R is the arithmetic: double, float, or on the CPU `Floats`, four tokens at once. The code therefore selects
-// where it would otherwise branch, and its conditions are masks.
+// What the CPU and CUDA kernels share: from sums over the support to a decision. D is the divergence's type
+// and R the arithmetic (mask/arithmetic.h).
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "base/random.h"  // AUGUR_HOST_DEVICE
 #include "kernels/head/decide.h"
+#include "mask/divergence.h"
 
 namespace augur {
 
-// How a type of arithmetic spells conditions and flags. vector_math.h adds Floats.
-template <typename R>
-struct Arithmetic {
-  using Mask = bool;
-  using Flags = uint8_t;
-  static AUGUR_HOST_DEVICE R Splat(double x) { return static_cast<R>(x); }
-  static AUGUR_HOST_DEVICE Flags Bit(Mask mask, uint8_t bit) { return mask ? bit : 0; }
-  static AUGUR_HOST_DEVICE R Exp(R x) { return std::exp(x); }
-  static AUGUR_HOST_DEVICE R Log(R x) { return std::log(x); }
-  static AUGUR_HOST_DEVICE R Abs(R x) { return std::abs(x); }
-};
-
-template <typename R>
-using Mask = typename Arithmetic<R>::Mask;
-
-template <typename R>
-AUGUR_HOST_DEVICE R Splat(double x) {
-  return Arithmetic<R>::Splat(x);
+AUGUR_HOST_DEVICE Atom<double> AtomOf(double log_mu, double log_pi) {
+  return {log_mu, log_pi, std::exp(log_mu), std::exp(log_pi)};
 }
-
-template <typename R>
-AUGUR_HOST_DEVICE R SignOf(R x) {
-  const R one = Splat<R>(1), zero = Splat<R>(0);
-  return (x > zero ? one : zero) - (x < zero ? one : zero);
-}
-
-// Sums over the used columns of one token. s is sign(mu - pi).
-template <typename R>
-struct SupportSums {
-  R count{};
-  R mu{};             // sum of mu
-  R pi{};             // sum of pi
-  R kl{};             // sum of mu (log mu - log pi)
-  R gap{};            // sum of |mu - pi|
-  R coupling{};       // sum of pi (mu - pi)
-  R square{};         // sum of pi^2
-  R signed_pi{};      // sum of s pi
-  R signed_square{};  // sum of s pi^2
-};
-
-template <typename R>
-struct SampledToken {
-  R log_mu, log_pi, mu, pi;
-};
-
-// Adds one used column; the sums that only the other divergence needs are left out.
-template <bool kTv, typename R>
-AUGUR_HOST_DEVICE void Accumulate(SupportSums<R>* sums, R log_mu, R log_pi, R mu, R pi) {
-  sums->mu += mu;
-  sums->pi += pi;
-  sums->square += pi * pi;
-  if constexpr (kTv) {
-    const R sign = SignOf(log_mu - log_pi);  // of mu - pi, but not blurred by the exponentials
-    sums->gap += Arithmetic<R>::Abs(mu - pi);
-    sums->signed_pi += sign * pi;
-    sums->signed_square += sign * pi * pi;
-  } else {
-    sums->kl += mu * (log_mu - log_pi);
-    sums->coupling += pi * (mu - pi);
-  }
-}
-
-// The tail bucket that completes the sums to a distribution.
-template <typename R>
-struct Tail {
-  R mu{}, pi{};
-  R square{};  // its share of sum pi^2 under the rule's tail model
-  Mask<R> clamped{};
-};
 
 // What the batch says about one token beside its support.
 template <typename R>
@@ -92,21 +24,25 @@ struct TokenFacts {
   R policy_tail{};
 };
 
-// Restricts the sums to the sampled token and returns what that moves into the tail.
-template <bool kTv, typename R>
-AUGUR_HOST_DEVICE SupportSums<R> FoldIntoBinary(SupportSums<R>* sums, const SampledToken<R>& y) {
-  SupportSums<R> folded;
-  folded.pi = sums->pi - y.pi;
-  folded.square = sums->square - y.pi * y.pi;
-  *sums = SupportSums<R>();
+// What a binary support counts into the tail: all atoms but the sampled one.
+template <typename R>
+struct FoldedAtoms {
+  R pi{}, square{};
+};
+
+// Restricts the sums to the sampled token.
+template <typename D, typename R>
+AUGUR_HOST_DEVICE FoldedAtoms<R> FoldIntoBinary(SupportSums<D, R>* sums, const Atom<R>& y) {
+  const FoldedAtoms<R> folded{sums->pi - y.pi, sums->square - y.pi * y.pi};
+  *sums = SupportSums<D, R>();
   sums->count = Splat<R>(1);
-  Accumulate<kTv>(sums, y.log_mu, y.log_pi, y.mu, y.pi);
+  sums->Add(y);
   return folded;
 }
 
-template <typename R>
-AUGUR_HOST_DEVICE Tail<R> MakeTail(const MaskRule& rule, const SupportSums<R>& sums,
-                                   const SupportSums<R>& folded, const TokenFacts<R>& facts) {
+template <typename D, typename R>
+AUGUR_HOST_DEVICE Tail<R> MakeTail(const MaskRule& rule, const SupportSums<D, R>& sums,
+                                   const FoldedAtoms<R>& folded, const TokenFacts<R>& facts) {
   const R zero = Splat<R>(0), one = Splat<R>(1);
   const R unseen = facts.vocab_size - sums.count;
   const Mask<R> exists = unseen > zero;  // a support that is the whole vocabulary has no tail
@@ -134,33 +70,6 @@ AUGUR_HOST_DEVICE Tail<R> MakeTail(const MaskRule& rule, const SupportSums<R>& s
   return tail;
 }
 
-template <bool kTv, typename R>
-AUGUR_HOST_DEVICE R TokenDivergence(const SupportSums<R>& sums, const Tail<R>& tail) {
-  const R zero = Splat<R>(0);
-  if constexpr (kTv) return (sums.gap + Arithmetic<R>::Abs(tail.mu - tail.pi)) * Splat<R>(0.5);
-  const R smallest_normal_float = Splat<R>(1.17549435082228750797e-38);
-  const R floored = tail.pi > smallest_normal_float ? tail.pi : smallest_normal_float;
-  const Mask<R> present = tail.mu > zero;
-  const R logarithm = Arithmetic<R>::Log((present ? tail.mu : Splat<R>(1)) / floored);
-  const R kl = sums.kl + (present ? tail.mu * logarithm : zero);
-  return kl < zero ? zero : kl;  // a NaN stays one
-}
-
-template <bool kTv, typename R>
-AUGUR_HOST_DEVICE R PredictedChange(const SupportSums<R>& sums, const Tail<R>& tail,
-                                    const SampledToken<R>& y) {
-  const R zero = Splat<R>(0);
-  if constexpr (kTv) {
-    const R c = y.pi - sums.square - tail.square;
-    const R head = SignOf(y.log_mu - y.log_pi) * y.pi - sums.signed_square - c * sums.signed_pi;
-    return (head + SignOf(tail.mu - tail.pi) * (-tail.square - c * tail.pi)) * Splat<R>(-0.5);
-  } else {
-    const Mask<R> present = tail.pi > zero;
-    const R per_mass = tail.square / (present ? tail.pi : Splat<R>(1));
-    return (y.pi - y.mu) + sums.coupling + (present ? per_mass * (tail.mu - tail.pi) : zero);
-  }
-}
-
 template <typename R>
 struct Decided {
   R ratio = Splat<R>(1), divergence{}, direction{};
@@ -169,36 +78,30 @@ struct Decided {
   Mask<R> delicate{};
 };
 
-// Bounds on what float rounding does to the divergence and to the predicted change of one token.
-template <bool kTv, typename R>
+// Whether float rounding could turn the decision, or leaves too few digits.
+template <typename D, typename R>
 AUGUR_HOST_DEVICE Mask<R> IsDelicate(const MaskRule& rule, const TokenFacts<R>& facts, const Tail<R>& tail,
                                      R divergence, R delta, R predicted) {
-  const R rounding = Splat<R>(2e-6), one = Splat<R>(1);
-  const bool measures = rule.proximity == Proximity::kKl || rule.proximity == Proximity::kTv;
-  const bool predicts = rule.direction == Direction::kPredicted;
+  const R rounding = Splat<R>(kFloatRounding);
+  R extra = Splat<R>(0);
   Mask<R> delicate{};
-  R error = rounding * (one + divergence);
-  if (measures && !facts.has_policy_tail) {
-    // One minus a float sum is off by a few units of 1e-7, which a small tail turns into an error of its
-    // logarithm.
-    const Mask<R> small = tail.pi < tail.mu;
-    const R tail_error = small ? Splat<R>(5e-7) * tail.mu / (tail.pi + Splat<R>(1e-9)) : Splat<R>(0);
-    delicate = delicate | (tail_error > rounding);
-    error += tail_error;
+  if (IsDivergence(rule.proximity)) {
+    extra = D::FloatError(divergence, tail, facts.has_policy_tail);
+    const R error = rounding * (Splat<R>(1) + divergence) + extra;
+    delicate = (extra > rounding) | !(Arithmetic<R>::Abs(divergence - delta) > error);
   }
-  // Total variation's change jumps where the tails are equal.
-  if (kTv) delicate = delicate | ((tail.pi > rounding) & !(Arithmetic<R>::Abs(tail.mu - tail.pi) > rounding));
-  if (measures) delicate = delicate | !(Arithmetic<R>::Abs(divergence - delta) > error);
-  if (predicts) delicate = delicate | ((divergence > delta) & !(Arithmetic<R>::Abs(predicted) > rounding));
+  if (rule.direction == Direction::kPredicted) {
+    delicate = delicate | ((divergence > delta) & !(Arithmetic<R>::Abs(predicted) > rounding + extra));
+  }
   return delicate;
 }
 
-template <bool kTv, typename R>
-AUGUR_HOST_DEVICE Decided<R> DecideToken(const MaskRule& rule, SupportSums<R> sums, const SampledToken<R>& y,
+template <typename D, typename R>
+AUGUR_HOST_DEVICE Decided<R> DecideToken(const MaskRule& rule, SupportSums<D, R> sums, const Atom<R>& y,
                                          const TokenFacts<R>& facts) {
   const R zero = Splat<R>(0);
-  SupportSums<R> folded;
-  if (rule.support == Support::kBinary) folded = FoldIntoBinary<kTv>(&sums, y);
+  FoldedAtoms<R> folded;
+  if (rule.support == Support::kBinary) folded = FoldIntoBinary(&sums, y);
   const Tail<R> tail = MakeTail(rule, sums, folded, facts);
 
   Decided<R> out;
@@ -215,23 +118,27 @@ AUGUR_HOST_DEVICE Decided<R> DecideToken(const MaskRule& rule, SupportSums<R> su
   if (rule.proximity == Proximity::kRatio) {
     out.divergence = Arithmetic<R>::Abs(ratio_side);
     outside = (ratio_side > Splat<R>(rule.clip_high)) | (ratio_side < Splat<R>(-rule.clip_low));
-  } else if (rule.proximity != Proximity::kNone) {
-    out.divergence = TokenDivergence<kTv>(sums, tail);
+  } else if (IsDivergence(rule.proximity)) {
+    out.divergence = D::Value(sums, tail);
     outside = out.divergence > delta;
   }
-  const R predicted = PredictedChange<kTv>(sums, tail, y);
+  const R predicted = D::Change(sums, tail, y);
   out.direction = rule.direction == Direction::kPredicted ? predicted : ratio_side;
 
   const Mask<R> outward = facts.advantage * out.direction > zero;
   const Mask<R> by_ratio = facts.advantage * ratio_side > zero,
                 by_prediction = facts.advantage * predicted > zero;
-  Mask<R> capped{};
+  Mask<R> capped{}, dual_clipped{};
   if (rule.ratio_cap > 0) capped = out.ratio > Splat<R>(rule.ratio_cap);
+  if (rule.dual_clip > 0) {
+    dual_clipped = (facts.advantage < zero) & (out.ratio > Splat<R>(rule.dual_clip));
+  }
+  const Mask<R> masked = (outside & outward) | dual_clipped;
   using A = Arithmetic<R>;
-  out.flags = A::Bit(!(outside & outward), kKept) | A::Bit(outside, kOutside) | A::Bit(outward, kOutward) |
-              A::Bit(outside & (by_ratio != by_prediction), kDisagrees) | A::Bit(tail.clamped, kMassClamped) |
-              A::Bit(capped, kCapped);
-  out.delicate = IsDelicate<kTv>(rule, facts, tail, out.divergence, delta, predicted);
+  out.flags = A::Bit(!masked, kKept) | A::Bit(outside | dual_clipped, kOutside) | A::Bit(outward, kOutward) |
+              A::Bit(outside & !dual_clipped & (by_ratio != by_prediction), kDisagrees) |
+              A::Bit(tail.clamped, kMassClamped) | A::Bit(capped, kCapped);
+  out.delicate = IsDelicate<D>(rule, facts, tail, out.divergence, delta, predicted);
   return out;
 }
 
@@ -246,23 +153,23 @@ AUGUR_HOST_DEVICE TokenFacts<R> FactsOf(const DecideInput<T>& in, int64_t t) {
   return facts;
 }
 
+// Adds column c to the sums in double; an unused one counts nothing.
+template <typename D, typename T>
+AUGUR_HOST_DEVICE void AddColumn(const T* behaviour, const T* policy, int c, SupportSums<D, double>* sums) {
+  if (behaviour[c] == static_cast<T>(-INFINITY)) return;
+  sums->count += 1;
+  sums->Add(AtomOf(behaviour[c], policy[c]));
+}
+
 // One token of a batch in double, column by column: what the kernels fall back to where float is not enough.
-template <bool kTv, typename T>
+template <typename D, typename T>
 AUGUR_HOST_DEVICE Decided<double> DecideTokenInDouble(const MaskRule& rule, const DecideInput<T>& in,
                                                       int64_t t) {
   const T* behaviour = in.behaviour + t * in.columns;
   const T* policy = in.policy + t * in.columns;
-  SupportSums<double> sums;
-  for (int c = 0; c < in.columns; ++c) {
-    const double log_mu = behaviour[c], log_pi = policy[c];
-    if (behaviour[c] == static_cast<T>(-INFINITY)) continue;
-    sums.count += 1;
-    Accumulate<kTv>(&sums, log_mu, log_pi, std::exp(log_mu), std::exp(log_pi));
-  }
-  const double log_mu = behaviour[0], log_pi = policy[0];
-  return DecideToken<kTv>(rule, sums,
-                          SampledToken<double>{log_mu, log_pi, std::exp(log_mu), std::exp(log_pi)},
-                          FactsOf<double>(in, t));
+  SupportSums<D, double> sums;
+  for (int c = 0; c < in.columns; ++c) AddColumn(behaviour, policy, c, &sums);
+  return DecideToken<D>(rule, sums, AtomOf(behaviour[0], policy[0]), FactsOf<double>(in, t));
 }
 
 }  // namespace augur

@@ -73,53 +73,39 @@ AUGUR_HOST_DEVICE TokenTerms TermsOf(const MaskRule& rule, const SurrogateInput<
   return terms;
 }
 
-// The gradient of the divergence over the support in the logits z: dense * pi_j everywhere plus sparse[c] at
-// the support. Both are scaled by terms.restore_scale and added to what stands in dense and sparse.
-template <typename T>
+// The gradient of the divergence in the logits, times `scale`, added to what stands in dense and sparse.
+template <typename D, typename T>
 AUGUR_HOST_DEVICE void AddRestoreGradient(const MaskRule& rule, const SurrogateInput<T>& in, int64_t t,
                                           double scale, double* dense, T* sparse) {
   const T* behaviour = in.behaviour + t * in.columns;
   const T* policy = in.policy + t * in.columns;
-  const int columns = rule.support == Support::kBinary ? 1 : in.columns;
-  double count = 0, mu_sum = 0, pi_folded = 0, signed_pi = 0;
-  for (int c = 0; c < in.columns; ++c) {
+  SupportSums<D, double> sums;
+  for (int c = 0; c < in.columns; ++c) AddColumn(behaviour, policy, c, &sums);
+  const bool binary = rule.support == Support::kBinary;
+  FoldedAtoms<double> folded;
+  if (binary) folded = FoldIntoBinary(&sums, AtomOf(behaviour[0], policy[0]));
+  TokenFacts<double> facts;
+  facts.vocab_size = static_cast<double>(in.vocab_size);
+  facts.has_policy_tail = true;
+  facts.policy_tail = in.policy_tail[t];
+  const Tail<double> tail = MakeTail(rule, sums, folded, facts);
+  *dense += scale * D::GradientEverywhere(sums, tail);
+  for (int c = 0; c < (binary ? 1 : in.columns); ++c) {
     if (behaviour[c] == static_cast<T>(-INFINITY)) continue;
-    const double mu = exp(static_cast<double>(behaviour[c])), pi = exp(static_cast<double>(policy[c]));
-    if (c >= columns) {
-      pi_folded += pi;
-      continue;
-    }
-    count += 1;
-    mu_sum += mu;
-    signed_pi += SignOf(mu - pi) * pi;
-  }
-  const bool has_tail = static_cast<double>(in.vocab_size) > count;
-  const double mu_tail = has_tail ? fmax(1 - mu_sum, 0.0) : 0.0;
-  const double pi_tail = has_tail ? in.policy_tail[t] + pi_folded : 0.0;
-  constexpr double kSmallestNormalFloat = 1.17549435082228750797e-38;
-  const double tail_ratio = pi_tail > kSmallestNormalFloat ? mu_tail / pi_tail : 0.0;
-  const double tail_sign = SignOf(mu_tail - pi_tail);
-  const bool tv = rule.proximity == Proximity::kTv;
-  // Where the tail's logarithm is floored it no longer moves: only the head's mass pulls.
-  const double kl_mass = pi_tail > kSmallestNormalFloat ? mu_sum + mu_tail : mu_sum;
-  *dense += scale * (tv ? (signed_pi + tail_sign * pi_tail - tail_sign) / 2 : kl_mass - tail_ratio);
-  for (int c = 0; c < columns; ++c) {
-    if (behaviour[c] == static_cast<T>(-INFINITY)) continue;
-    const double mu = exp(static_cast<double>(behaviour[c])), pi = exp(static_cast<double>(policy[c]));
-    const double here = tv ? -(SignOf(mu - pi) - tail_sign) * pi / 2 : pi * tail_ratio - mu;
+    const double here = D::GradientAtAtom(tail, AtomOf(behaviour[c], policy[c]));
     sparse[c] = static_cast<T>(sparse[c] + scale * here);
   }
 }
 
 // Writes everything SurrogateOutput holds for token t.
-template <typename T>
+template <typename D, typename T>
 AUGUR_HOST_DEVICE void WriteTerms(const MaskRule& rule, const SurrogateInput<T>& in,
                                   const SurrogateOutput<T>& out, int64_t t) {
   const TokenTerms terms = TermsOf(rule, in, t);
   T* sparse = out.sparse + t * in.columns;
   for (int c = 0; c < in.columns; ++c) sparse[c] = 0;
   double dense = -terms.at_sampled;
-  if (terms.restores) AddRestoreGradient(rule, in, t, terms.restore_scale, &dense, sparse);
+  if (terms.restores) AddRestoreGradient<D>(rule, in, t, terms.restore_scale, &dense, sparse);
   if (terms.at_sampled != 0) sparse[0] = static_cast<T>(sparse[0] + terms.at_sampled);
   out.loss[t] = static_cast<T>(terms.loss);
   out.dense[t] = static_cast<T>(dense);

@@ -63,14 +63,22 @@ function configDetails(run) {
   return el("details", el("summary.small", "Configuration"), list);
 }
 
+// A divergence as people write it; a new one shows under its own name.
+const DIVERGENCES = { kl: "KL", tv: "TV", reverse_kl: "reverse KL" };
+function divergenceName(name) {
+  return DIVERGENCES[name] || name;
+}
 function maskName(config) {
   const get = (key) => config["mask." + key];
   if (!get("proximity")) return config.mask || null;
   if (get("proximity") === "none") return "no mask";
-  if (get("proximity") === "ratio") return `ratio clip [${get("clip_low")}, ${get("clip_high")}]`;
+  const dual = Number(get("dual_clip")) > 0 ? `, dual clip ${get("dual_clip")}` : "";
+  if (get("proximity") === "ratio") return `ratio clip [${get("clip_low")}, ${get("clip_high")}]${dual}`;
   const direction = get("direction") === "predicted" ? `predicted (${get("tail")})` : "ratio";
   const action = get("action") === "restore" ? ", restore" : "";
-  return `${get("support")} ${get("proximity").toUpperCase()}, direction ${direction}, δ = ${get("delta")}${action}`;
+  const budget = Number(get("outside_budget"));
+  const region = budget > 0 ? `${percent(budget)} outside` : `δ = ${get("delta")}`;
+  return `${get("support")} ${divergenceName(get("proximity"))}, direction ${direction}, ${region}${dual}${action}`;
 }
 
 function runCard(run) {

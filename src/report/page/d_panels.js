@@ -39,7 +39,8 @@ function deltaOf(run) {
   const config = run.config || {};
   const proximity = config["mask.proximity"];
   const delta = Number(config["mask.delta"]);
-  return (proximity === "kl" || proximity === "tv") && delta > 0 ? delta : null;
+  const fixed = proximity && proximity !== "none" && proximity !== "ratio" && !(Number(config["mask.outside_budget"]) > 0);
+  return fixed && delta > 0 ? delta : null;
 }
 
 // A width that the bulk of the values fits into.

@@ -96,7 +96,7 @@ function showAnalysis(run) {
     `From the same state, one real update under each criterion's mask, and D again on the tokens that were outside. ${a.seeds.length} seeds of ${count(a.sequences)} responses, ${count(a.measured_sequences)} of them measured after ${a.preceding} preceding minibatches and ${a.warmup} steps.`);
   for (const study of a.divergences) {
     const panel = el("div.panel");
-    panel.append(el("h3", { style: "font-size:1.1rem;margin-bottom:.4rem" }, `${study.divergence.toUpperCase()}: ${count(study.outside_total)} of ${count(study.tokens)} tokens outside δ = ${study.delta}`));
+    panel.append(el("h3", { style: "font-size:1.1rem;margin-bottom:.4rem" }, `${divergenceName(study.divergence)}: ${count(study.outside_total)} of ${count(study.tokens)} tokens outside δ = ${study.delta}`));
     if (!study.outside_total) {
       panel.append(el("p.soft", "No token was outside by this divergence: lower mask.delta, or bring the policies further apart (precision, learning rate, staleness, preceding minibatches)."));
     } else {

@@ -76,7 +76,7 @@ function proximitySentence(rule, token, delta) {
     return `r = ${number(token.ratio)} is ${token.outside ? "outside" : "inside"} [${low}, ${high}]`;
   }
   const limit = number(threshold(rule, token, delta));
-  const name = rule.proximity === "tv" ? "TV" : "KL";
+  const name = divergenceName(rule.proximity);
   return token.outside
     ? `Outside: D = ${number(token.divergence)} (${name}) exceeds δ = ${limit}`
     : `Inside: D = ${number(token.divergence)} (${name}) is within δ = ${limit}`;
@@ -84,6 +84,10 @@ function proximitySentence(rule, token, delta) {
 function reason(token, response) {
   if (token.missing) return "No support was recorded for this token, so it takes no part in the loss.";
   const rule = parseRule(response.rule);
+  const limit = Number(rule.dual_clip);
+  if (limit > 0 && token.masked && token.advantage < 0 && token.ratio > limit) {
+    return `Dual clip: the advantage is negative and r = ${number(token.ratio)} exceeds ${number(limit)}; its gradient is ${rule.action === "restore" ? "replaced by a pull back towards μ" : "dropped"}.`;
+  }
   const near = proximitySentence(rule, token, response.delta);
   if (!token.outside) return `${near}; the update passes.`;
   const predicted = rule.direction !== "ratio";

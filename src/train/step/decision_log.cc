@@ -69,8 +69,8 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
     record.reward = experience.rewards[place];
     record.advantage = chosen[i].advantage;
     record.finish = FinishReasonName(rollout.finish);
-    record.rule = FormatRule(config_.mask.rule);
-    record.delta = config_.mask.rule.delta;
+    record.rule = FormatRule(loss_.rule);
+    record.delta = loss_.rule.delta;
     const auto columns = static_cast<size_t>(rollout.support.columns);
     const std::vector<float>& anchor = chosen[i].anchor.empty() ? rollout.support.logprobs : chosen[i].anchor;
     for (size_t t = 0; t < rollout.tokens.size(); ++t) {
@@ -78,7 +78,7 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
       const std::vector<double> pi = Widen(std::span(now[i].logprobs).subspan(t * columns, columns));
       const TokenView view{mu, pi, chosen[i].advantage, loss_.vocabulary, now[i].tail_square[t], {}};
       const std::span<const int32_t> ids = std::span(rollout.support.ids).subspan(t * columns, columns);
-      record.tokens.push_back(DescribeToken(config_.mask.rule, view, ids, token_text));
+      record.tokens.push_back(DescribeToken(loss_.rule, view, ids, token_text));
     }
     records_.push_back(std::move(record));
   }

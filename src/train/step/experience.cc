@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "train/step/advantage.h"
+#include "reward/advantage.h"
 
 namespace augur {
 namespace {

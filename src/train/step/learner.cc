@@ -5,10 +5,12 @@
 #include <iterator>
 
 #include "kernels/head/decide.h"
+#include "mask/outside_budget.h"
 #include "ops/typed_data.h"
+#include "reward/advantage.h"
 #include "rollout/device.h"
-#include "train/step/advantage.h"
 #include "train/step/schedule.h"
+#include "train/step/token_scores.h"
 
 namespace augur {
 namespace {
@@ -153,6 +155,20 @@ void Learner::AddAnchors(std::span<TrainSample> samples) const {
   }
 }
 
+void Learner::SpendOutsideBudget(std::span<const TrainSample> samples, StepMetrics* metrics) {
+  const double budget = config_.mask.rule.outside_budget;
+  const bool masked = loss_.kind == LossKind::kMasked || (loss_.kind == LossKind::kTis && loss_.own_anchor);
+  if (budget == 0 || !masked) return;
+  loss_.rule.outside_budget = 0;
+  const TokenScores scores = ScoreTokens(model_, samples, {&loss_.rule, 1}, loss_).front();
+  std::vector<double> divergences;
+  for (size_t i = 0; i < scores.flags.size(); ++i) {
+    if (!(scores.flags[i] & kMissing)) divergences.push_back(scores.divergence[i]);
+  }
+  loss_.rule.delta = DeltaForBudget(std::move(divergences), budget);
+  metrics->AddMean("mask/delta", loss_.rule.delta, 1);
+}
+
 void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks& hooks,
                     StepMetrics* metrics) {
   std::vector<std::vector<TrainSample>> groups = MakeGroups(experience, metrics);
@@ -186,6 +202,7 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
 
 void Learner::Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
                      const DecisionVisitor& visit, StepMetrics* metrics) {
+  SpendOutsideBudget(samples, metrics);
   const StepSums sums = AccumulateMinibatch(model_, optimizer_, samples, loss_, visit);
   const bool bad_loss = !std::isfinite(sums.sums[kSumLoss]);
   if (hooks.spoil_gradient || bad_loss) optimizer_.SpoilGradient();

@@ -37,6 +37,7 @@ class Learner {
   // train.max_bad_updates updates in a row that were skipped because a loss or gradient was not finite.
   void Learn(int64_t step, const Experience& experience, const LearnHooks& hooks, StepMetrics* metrics);
 
+  // Its rule is the one in force: under mask.outside_budget, delta is that of the last minibatch.
   const StepLoss& loss() const { return loss_; }
   Optimizer& optimizer() { return optimizer_; }
   BadUpdates& bad_updates() { return bad_updates_; }
@@ -45,13 +46,15 @@ class Learner {
   // The samples of each group that takes part.
   std::vector<std::vector<TrainSample>> MakeGroups(const Experience& experience, StepMetrics* metrics) const;
   void AddAnchors(std::span<TrainSample> samples) const;
+  // mask.outside_budget: one more forward tells which delta leaves that share of the minibatch outside.
+  void SpendOutsideBudget(std::span<const TrainSample> samples, StepMetrics* metrics);
   void Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
               const DecisionVisitor& visit, StepMetrics* metrics);
 
   const RlConfig& config_;
   const Model& model_;
   const std::optional<Model> reference_;
-  const StepLoss loss_;
+  StepLoss loss_;
   Optimizer optimizer_;
   BadUpdates bad_updates_;
 };

@@ -1,0 +1,23 @@
+#include "mask/outside_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+namespace augur {
+
+double DeltaForBudget(std::vector<double> divergences, double budget) {
+  if (divergences.empty()) return 0;
+  for (double& d : divergences) d = std::isnan(d) ? 0 : d;
+  const auto count = static_cast<double>(divergences.size());
+  const auto outside = static_cast<size_t>(budget * count + 1e-9);  // 0.29 * 100 is a little less than 29
+  const size_t inside = std::min(outside, divergences.size() - 1);
+  const auto largest_inside = divergences.begin() + static_cast<std::ptrdiff_t>(inside);
+  std::nth_element(divergences.begin(), largest_inside, divergences.end(), std::greater());
+  if (inside == 0) return divergences[0];
+  // Between the two: where rounding differs from one computation to the next, neither changes sides.
+  const double smallest_outside = *std::min_element(divergences.begin(), largest_inside);
+  return *largest_inside + (smallest_outside - *largest_inside) / 2;
+}
+
+}  // namespace augur
