@@ -18,6 +18,12 @@ class Error : public std::runtime_error {
   Error(std::string_view where, std::string_view what, std::string_view remedy);
 };
 
+// The same for memory that does not suffice, so that whoever knows the settings behind it can name them.
+class MemoryError : public Error {
+ public:
+  using Error::Error;
+};
+
 // The candidate closest to `word` by edit distance, for "did you mean" remedies. Empty if there is none.
 std::string NearestName(std::string_view word, std::span<const std::string_view> candidates);
 

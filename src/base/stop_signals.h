@@ -1,13 +1,18 @@
 // An orderly end on SIGINT or SIGTERM.
 #pragma once
 
+#include <csignal>
+#include <exception>
+
 namespace augur {
 
-// While it lives, the first SIGINT or SIGTERM only sets a flag; a second one ends the process at once. What
-// handled them before (Python, where it is the host) does so again afterwards.
+// While it lives, the first SIGINT or SIGTERM only sets a flag, and further ones within a second count as the
+// same (`timeout` sends two); a later one ends the process at once. What handled
+// them before (Python, where it is the host) does so again afterwards.
 class StopSignals {
  public:
   StopSignals();
+  // Puts back what handled the signals before.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -16,8 +21,27 @@ class StopSignals {
   static const char* Received();
 
  private:
-  using Handler = void (*)(int);
-  Handler interrupt_, terminate_;
+  struct sigaction interrupt_, terminate_;
 };
+
+// Work was given up because a signal asked to stop.
+class Stopped : public std::exception {
+ public:
+  const char* what() const noexcept override { return "stopped by a signal"; }
+};
+
+// While one lives, CheckStop throws once a signal has been received. Elsewhere it does nothing, so that a
+// command may keep what it has.
+class StopScope {
+ public:
+  StopScope();
+  ~StopScope();
+  StopScope(const StopScope&) = delete;
+  StopScope& operator=(const StopScope&) = delete;
+};
+
+// Long computations call this between pieces of work of at most about a second, from any thread, but not
+// inside a parallel region, which an exception cannot leave. Throws Stopped as StopScope says.
+void CheckStop();
 
 }  // namespace augur

@@ -15,6 +15,7 @@ void AddVerifyCommand(CLI::App& app);
 void AddPromptsCommand(CLI::App& app);
 void AddTrainCommand(CLI::App& app);
 void AddSftCommand(CLI::App& app);
+void AddExportCommand(CLI::App& app);
 void AddConvertCommand(CLI::App& app);
 void AddConfigCommand(CLI::App& app);
 void AddAnalyzeCommand(CLI::App& app);
@@ -33,6 +34,7 @@ inline void AddCommands(CLI::App& app) {
   AddPromptsCommand(app);
   AddTrainCommand(app);
   AddSftCommand(app);
+  AddExportCommand(app);
   AddConvertCommand(app);
   AddConfigCommand(app);
   AddAnalyzeCommand(app);

@@ -46,7 +46,7 @@ class EvalRun {
         loaded_(LoadEngine(options.engine)) {
     if (options.verifier != "auto") FindVerifier(options.verifier, "--verifier");
     data_.max_prompt_tokens = INT64_MAX;  // the engine names those that are too long for the model
-    prompts_ = LoadPrompts(*text_, data_, options.files, options.limit, /*keep_bad_rows=*/true);
+    prompts_ = LoadPrompts(*text_, data_, options.files, {.limit = options.limit, .keep_bad_rows = true});
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
   }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include "base/process_group.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "ops/out_of_memory.h"
 
 namespace augur {
 namespace {
@@ -70,6 +72,38 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
   return kUserError;
 }
 
+// For commands that do not know it better themselves.
+std::string_view MemoryRemedy(std::string_view command) {
+  if (command == "generate" || command == "eval") {
+    return "set --max-batch to fewer sequences, --memory-share lower, or --precision bf16";
+  }
+  if (command == "score") return "set --batch-tokens lower, or --dtype bf16";
+  return "use a smaller model or batch, or a machine with more memory";
+}
+
+// One line for whatever ended the command early; returns the exit code.
+int ReportFailure(const CLI::App& app, const std::exception& error) {
+  if (IsOutOfMemory(error)) {
+    const std::string command = ChosenCommand(app).get_name();
+    ReportFault(OutOfMemory(command, error, MemoryRemedy(command)).what());
+    return kUserError;
+  }
+  if (dynamic_cast<const Error*>(&error) != nullptr) {
+    ReportFault(error.what());
+    return kUserError;
+  }
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr) {
+    ReportFault(fmt::format("{}; check the path, its permissions and the space left", error.what()));
+    return kUserError;
+  }
+  if (dynamic_cast<const std::system_error*>(&error) != nullptr) {  // of fmt::print
+    ReportFault(fmt::format("{}; check where the output goes", error.what()));
+    return kUserError;
+  }
+  ReportFault(fmt::format("internal error: {}", error.what()));
+  return kInternalError;
+}
+
 int RunCommand(int argc, const char* const* argv) {
   CLI::App app("Augur: reinforcement learning of language models with predictive divergence masks", "augur");
   app.set_version_flag("--version", AUGUR_VERSION);
@@ -84,15 +118,8 @@ int RunCommand(int argc, const char* const* argv) {
     return ReportParseError(app, error);
   } catch (const ExitCode& exit) {
     return exit.code;
-  } catch (const Error& error) {
-    ReportFault(error.what());
-    return kUserError;
-  } catch (const std::system_error& error) {  // of fmt::print
-    ReportFault(fmt::format("{}; check where the output goes", error.what()));
-    return kUserError;
   } catch (const std::exception& error) {
-    ReportFault(fmt::format("internal error: {}", error.what()));
-    return kInternalError;
+    return ReportFailure(app, error);
   }
 }
 

@@ -22,10 +22,9 @@ struct SftFlags {
 
 void Sft(const SftFlags& options) {
   const SftConfig config = ReadSftConfig(options.config, options.overrides);
-  const SftOutcome outcome = RunSft(config);
+  const RunResult outcome = RunSft(config);
   if (!outcome.stopped_by.empty()) {
-    fmt::print("stopped by {} after step {} of {}; saved. The same command goes on from there.\n",
-               outcome.stopped_by, outcome.steps, config.sft.steps);
+    fmt::print("{}\n", StopMessage(outcome, config.sft.steps));
     return;
   }
   fmt::print("trained {} steps\nmodel: {}\n", outcome.steps,
@@ -40,8 +39,9 @@ void AddSftCommand(CLI::App& app) {
   command->add_option("CONFIG", options->config, "A YAML file, e.g. recipes/tiny-sft.yaml")->required();
   command->add_option("CHANGES", options->overrides, "key=value pairs that change it");
   SftConfig defaults;
-  command->footer("A run resumes by itself from its directory's newest checkpoint. Configuration keys:\n\n" +
-                  HelpText(FieldsOf(defaults)));
+  command->footer(
+      "A run goes on by itself from where its directory stands (run.resume). Configuration keys:\n\n" +
+      HelpText(FieldsOf(defaults)));
   command->callback([options] { Sft(*options); });
 }
 

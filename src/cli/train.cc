@@ -41,12 +41,11 @@ void Train(const TrainFlags& options) {
   if (!options.train.dump.empty()) return;
   TellResult({{"dir", config.run.dir}, {"steps", outcome.steps}, {"stopped_by", outcome.stopped_by}});
   if (!outcome.stopped_by.empty()) {
-    fmt::print("stopped by {} after step {} of {}; saved. The same command goes on from there.\n",
-               outcome.stopped_by, outcome.steps, config.train.steps);
+    fmt::print("{}\n", StopMessage(outcome, config.train.steps));
     return;
   }
   WriteReport({&run, 1}, page);
-  fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.train_seconds);
+  fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.seconds);
   if (outcome.before && outcome.after) {
     fmt::print("held-out avg@{}: {:.1f}% -> {:.1f}%\n", config.eval.samples, 100 * *outcome.before,
                100 * *outcome.after);
@@ -70,8 +69,9 @@ void AddTrainCommand(CLI::App& app) {
   command->add_option("--spoil-step", options->train.spoil_step,
                       "Put a NaN into this step's first gradient, to see it skipped and counted");
   RlConfig defaults;
-  command->footer("A run resumes by itself from its directory's newest checkpoint. Configuration keys:\n\n" +
-                  HelpText(FieldsOf(defaults)));
+  command->footer(
+      "A run goes on by itself from where its directory stands (run.resume). Configuration keys:\n\n" +
+      HelpText(FieldsOf(defaults)));
   command->callback([options] { Train(*options); });
 }
 

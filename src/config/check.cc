@@ -1,6 +1,8 @@
 // The rules between fields.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "config/read.h"
 #include "reward/verifier.h"
@@ -34,7 +36,7 @@ void CheckRun(const RunSection& run, const Places& places) {
                        "write auto, cpu, cuda or cuda:N");
   }
   if (run.resume.empty())
-    throw places.Fault("run.resume", "is empty", "write auto, never or a checkpoint's path");
+    throw places.Fault("run.resume", "is empty", "write auto, never, a step or a checkpoint's path");
 }
 
 void CheckData(const DataSection& data, const Places& places) {
@@ -56,6 +58,18 @@ void CheckReward(const RlConfig& config, const Places& places) {
                                    config.rollout.max_tokens),
                        "make it smaller");
   }
+}
+
+// More is a slip of the pen: memory is taken for each response of a step.
+constexpr int64_t kMostResponses = 1 << 20;
+
+void CheckRollout(const RolloutSection& rollout, const Places& places) {
+  if (rollout.prompts <= kMostResponses / std::min(rollout.group, kMostResponses)) return;
+  const std::string_view key = rollout.prompts >= rollout.group ? "rollout.prompts" : "rollout.group";
+  throw places.Fault(key,
+                     fmt::format("makes {} prompts of {} responses in a step, more than {} responses",
+                                 rollout.prompts, rollout.group, kMostResponses),
+                     "make it smaller");
 }
 
 // The mask's divergences need more of the distribution than the sampled token.
@@ -114,6 +128,7 @@ void CheckConfig(const RlConfig& config, const Settings& settings, const std::st
   CheckModel(config.model, places);
   CheckData(config.data, places);
   CheckReward(config, places);
+  CheckRollout(config.rollout, places);
   CheckAlgorithm(config, places);
   CheckTrain(config, places);
   CheckSchedule(config.train.optimizer, config.train.steps, "train", places);

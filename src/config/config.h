@@ -18,6 +18,7 @@ struct RunSection {
   int64_t seed = 0;
   std::string device = "auto";
   int64_t threads = 0;
+  bool deterministic = false;
   std::string resume = "auto";
   bool resume_changed = false;
   void Fields(FieldList& list);

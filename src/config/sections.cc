@@ -10,13 +10,14 @@ void RunSection::Fields(FieldList& list) {
   list.Add("seed", seed, "Every random choice follows from it.").AtLeast(0);
   list.Add("device", device, "auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.");
   list.Add("threads", threads, "CPU threads; 0 takes all cores.").AtLeast(0).AtMost(1024);
+  list.Add("deterministic", deterministic,
+           "Take only kernels that give the same bits at every run; on a GPU some are slower.");
   list.Add("resume", resume,
-           "auto goes on from the newest checkpoint in the directory, never starts anew, a path goes on from "
-           "that "
-           "checkpoint.")
+           "auto goes on from where the run stands, never begins anew, a step or a checkpoint's path goes on "
+           "from there. What that leaves behind is moved aside; the same command again goes on.")
       .MayChangeOnResume();
   list.Add("resume_changed", resume_changed,
-           "Go on although the configuration differs from the checkpoint's.")
+           "Go on although the configuration or a data file differs from the checkpoint's.")
       .MayChangeOnResume();
 }
 
@@ -87,7 +88,8 @@ void RolloutSection::Fields(FieldList& list) {
       .AtMost(1024);
   list.Add("staleness", staleness,
            "How many weight versions old a rollout may be; from 1 on, generation and training overlap.")
-      .AtLeast(0);
+      .AtLeast(0)
+      .AtMost(1024);
   list.Add("stop", stop, "Texts that end a response.");
   list.Add("kv_precision", kv_precision,
            "What keys and values are kept as: bf16, or fp8 (a scale per token and head), in which twice as "
@@ -155,7 +157,8 @@ void OptimizerFields::Fields(FieldList& list) {
       .AtLeast(1);
   list.Add("max_bad_updates", max_bad_updates,
            "Updates skipped in a row for a loss or gradient that is not finite before the run stops.")
-      .AtLeast(1);
+      .AtLeast(1)
+      .MayChangeOnResume();
 }
 
 void TrainSection::Fields(FieldList& list) {
@@ -175,7 +178,7 @@ void SftSection::Fields(FieldList& list) {
       "Begin with random weights that follow from run.seed; model.path then needs only config.json and a "
       "tokenizer.");
   list.Add("steps", steps, "Updates.").AtLeast(0);
-  list.Add("batch", batch, "Sequences in each update.").AtLeast(1);
+  list.Add("batch", batch, "Sequences in each update.").AtLeast(1).AtMost(1 << 20);
   optimizer.Fields(list);
 }
 

@@ -43,6 +43,25 @@ const Field& FindField(std::string_view key, const FieldList& fields, std::strin
               fmt::format("did you mean '{}'?", NearestKey(key, fields)));
 }
 
+// Sections that tell which command a file is for.
+constexpr std::pair<std::string_view, std::string_view> kSectionsOfCommands[] = {
+    {"base", "compare"},  {"arms", "compare"}, {"sft", "sft"},    {"train", "train"},
+    {"rollout", "train"}, {"reward", "train"}, {"mask", "train"}, {"algorithm", "train"},
+    {"eval", "train"},    {"audit", "train"}};
+
+// Before any key is looked at: a file of another command has keys of its own in the sections they share.
+void RefuseFileOfOtherCommand(const YamlNode& document, const std::string& file, const FieldList& fields) {
+  for (const auto& [section, command] : kSectionsOfCommands) {
+    const auto known = [&](const FieldSection& s) { return s.name == section; };
+    if (std::ranges::any_of(fields.sections(), known)) continue;
+    for (const auto& [key, content] : document.entries) {
+      if (!key.is_scalar() || key.scalar != section) continue;
+      throw Error(Place(file, key), fmt::format("'{}' belongs to a file of augur {}", section, command),
+                  fmt::format("run augur {} with it", command));
+    }
+  }
+}
+
 const FieldSection& FindSection(const std::string& name, const FieldList& fields, const std::string& where) {
   std::vector<std::string_view> names;
   for (const FieldSection& section : fields.sections()) {
@@ -52,11 +71,6 @@ const FieldSection& FindSection(const std::string& name, const FieldList& fields
   if (name.find('.') != std::string::npos && fields.Find(name) != nullptr) {
     throw Error(where, fmt::format("'{}' is written in one word", name),
                 fmt::format("write it as a key of the section '{}'", name.substr(0, name.find('.'))));
-  }
-  for (const auto& [section, command] : {std::pair("sft", "sft"), {"base", "compare"}, {"arms", "compare"}}) {
-    if (name != section) continue;
-    throw Error(where, fmt::format("'{}' belongs to a file of augur {}", name, command),
-                fmt::format("run augur {} with it", command));
   }
   throw UnknownName(where, "section", Printable(name), names);
 }
@@ -127,6 +141,7 @@ Settings ReadYamlSettings(std::string_view text, const std::string& file, const 
   const YamlNode document = ParseYaml(text, file);
   if (document.is_null()) return settings;
   if (!document.is_map()) throw Error(Place(file, document), "expected sections", "write 'train:'");
+  RefuseFileOfOtherCommand(document, file, fields);
   for (const auto& [key, content] : document.entries) {
     const std::string where = Place(file, key);
     const std::string name = ScalarText(key, "a section's name", where);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 
 namespace augur {
 namespace {
@@ -58,22 +57,6 @@ std::vector<std::string> Changes(Config* before, Config* now) {
   return changed;
 }
 
-// FNV-1a, 64 bits.
-template <typename Config>
-std::string Hash(Config* config) {
-  uint64_t hash = 0xcbf29ce484222325;
-  const FieldList fields = FieldsOf(*config);
-  for (const FieldSection& section : fields.sections()) {
-    for (const Field& field : section.fields) {
-      if (!Decides(field, StepsDecide(*config))) continue;
-      for (const char c : fmt::format("{}={}\n", field.key(), field.Yaml())) {
-        hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-      }
-    }
-  }
-  return fmt::format("{:016x}", hash);
-}
-
 }  // namespace
 
 std::string ToYaml(const FieldList& fields) {
@@ -118,7 +101,5 @@ std::string ToMarkdown(const FieldList& fields) {
 
 std::vector<std::string> ChangedKeys(RlConfig before, RlConfig now) { return Changes(&before, &now); }
 std::vector<std::string> ChangedKeys(SftConfig before, SftConfig now) { return Changes(&before, &now); }
-std::string ConfigHash(RlConfig config) { return Hash(&config); }
-std::string ConfigHash(SftConfig config) { return Hash(&config); }
 
 }  // namespace augur

@@ -23,8 +23,4 @@ std::string ToMarkdown(const FieldList& fields);
 std::vector<std::string> ChangedKeys(RlConfig before, RlConfig now);
 std::vector<std::string> ChangedKeys(SftConfig before, SftConfig now);
 
-// 16 hexadecimal digits, equal for two configurations iff ChangedKeys is empty (up to collisions).
-std::string ConfigHash(RlConfig config);
-std::string ConfigHash(SftConfig config);
-
 }  // namespace augur

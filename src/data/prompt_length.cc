@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/stop_signals.h"
 
 namespace augur {
 
@@ -12,6 +13,7 @@ TokenizedPrompts TokenizePrompts(std::vector<Prompt> prompts,
                                  size_t most_tokens, Overlong overlong) {
   TokenizedPrompts kept;
   for (Prompt& prompt : prompts) {
+    CheckStop();
     std::vector<int32_t> tokens = encode(prompt);
     const size_t excess = tokens.size() - std::min(tokens.size(), most_tokens);
     if (excess > 0 && overlong == Overlong::kError) {

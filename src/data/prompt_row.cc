@@ -115,7 +115,7 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   const Json* answer =
       FindColumn(row, columns.answer, {"reward_model.ground_truth", "label", "answer", "solution"});
   if (answer != nullptr) {
-    prompt.ground_truth = FinalAnswer(*answer);
+    prompt.ground_truth = columns.whole_answers ? *answer : FinalAnswer(*answer);
   } else if (columns.answer.empty() && IsCountdown(row)) {
     prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};
   } else if (columns.answer_required) {

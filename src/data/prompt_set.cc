@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/stop_signals.h"
 #include "data/jsonl.h"
 #include "data/parquet.h"
 #include "data/task.h"
@@ -15,6 +16,7 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
                 std::vector<Prompt>* prompts) {
   const size_t before = prompts->size();
   const auto append = [&](const Json& row, size_t line) {
+    CheckStop();
     Prompt prompt;
     try {
       prompt = PromptFromRow(row, columns, fmt::format("{}:{}", path.string(), line));
@@ -30,6 +32,10 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
   };
   const MappedFile file(path);
   RefuseLfsPointer(file.text(), path);
+  if (path.extension() == ".parquet" && !file.text().starts_with("PAR1")) {
+    throw Error(path.string(), "is named .parquet and is none: it does not begin with PAR1",
+                "fetch or write the file again, or name it .jsonl if it holds JSON lines");
+  }
   if (file.text().starts_with("PAR1")) {
     ForEachParquetRow(path, append);
   } else {

@@ -1,5 +1,6 @@
 #include "metrics/metrics_file.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -25,6 +26,16 @@ std::optional<int64_t> StepOf(std::string_view line) {
 
 void AppendMetrics(const std::filesystem::path& run, int64_t step, const Metrics& metrics) {
   AppendLines(run / kMetricsFile, nlohmann::ordered_json({{"step", step}, {"data", metrics}}).dump() + "\n");
+}
+
+int64_t LastStep(const std::filesystem::path& path) {
+  int64_t last = -1;
+  if (!std::filesystem::exists(path)) return last;
+  const std::string text = ReadFile(path);
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    last = std::max(last, StepOf(std::string_view(text).substr(begin, end - begin)).value_or(-1));
+  }
+  return last;
 }
 
 void KeepLinesUpToStep(const std::filesystem::path& path, int64_t step) {

@@ -12,6 +12,7 @@ namespace augur {
 namespace {
 
 constexpr double kRedrawInterval = 0.1;
+constexpr double kLongUnit = 2;  // seconds after which a unit shows what it is at
 
 size_t TerminalWidth() {
   winsize size{};
@@ -22,6 +23,12 @@ size_t TerminalWidth() {
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
+
+std::string StageText(const Stage& stage) {
+  std::string text = fmt::format("{}: {}/{} {}", stage.name, stage.done, stage.total, stage.unit);
+  if (stage.tokens >= 0) text += fmt::format(", {} tokens", stage.tokens);
+  return text;
+}
 
 std::string ClockText(double seconds) {
   const auto whole = static_cast<int64_t>(std::lround(std::clamp(seconds, 0.0, 3.6e8)));
@@ -50,9 +57,11 @@ Progress::Progress(std::string title, std::string unit, int64_t total, ProgressO
     : title_(std::move(title)),
       unit_(std::move(unit)),
       total_(total),
+      done_(options.begin),
       options_(options),
       terminal_(::isatty(STDERR_FILENO) != 0),
       start_(Clock::now()),
+      unit_start_(start_),
       last_draw_(start_) {}
 
 Progress::~Progress() {
@@ -61,24 +70,51 @@ Progress::~Progress() {
 }
 
 void Progress::Update(int64_t done, std::string_view figures) {
+  done_ = done;
+  unit_start_ = Clock::now();
+  last_stage_.clear();
   if (!options_.shown) return;
-  const double since = Seconds(Clock::now() - last_draw_);
-  const bool due = since >= (terminal_ ? kRedrawInterval : options_.plain_interval);
+  const double since = Seconds(unit_start_ - last_draw_);
+  const double plain = drawn_ ? options_.plain_interval : std::min(kLongUnit, options_.plain_interval);
+  const bool due = since >= (terminal_ ? kRedrawInterval : plain);
   // The end is shown, but work that ended before its first plain line was due needs none.
   const bool end = done == total_ && (terminal_ || drawn_);
-  if (due || end || (terminal_ && !drawn_)) Draw(done, figures);
+  if (due || end || (terminal_ && !drawn_)) Draw(figures);
 }
 
-void Progress::Draw(int64_t done, std::string_view figures) {
+// A plain line when the unit becomes long, when it has come to another stage, and every plain_interval.
+void Progress::Within(const Stage& stage) {
+  if (!options_.shown) return;
+  const auto now = Clock::now();
+  if (Seconds(now - unit_start_) < kLongUnit) return;
+  const double since = Seconds(now - last_draw_);
+  const bool another = last_stage_ != stage.name;
+  const bool due = terminal_ ? since >= kRedrawInterval
+                             : since >= options_.plain_interval ||
+                                   (another && (last_stage_.empty() || since >= kLongUnit));
+  if (!due) return;
+  last_stage_ = stage.name;
+  Draw(StageText(stage));
+}
+
+// As long as the units before took on average, less what the present one has taken; a unit that takes longer
+// is about to end.
+double Progress::SecondsLeft() const {
+  const int64_t made = done_ - options_.begin;
+  if (made <= 0) return -1;
+  const double each = Seconds(unit_start_ - start_) / static_cast<double>(made);
+  const double spent = std::min(Seconds(last_draw_ - unit_start_), each);
+  return each * static_cast<double>(total_ - done_) - (done_ < total_ ? spent : 0);
+}
+
+void Progress::Draw(std::string_view figures) {
   last_draw_ = Clock::now();
-  const int64_t made = done - options_.begin;
-  const double spent = Seconds(last_draw_ - start_);
-  const double left = made > 0 ? spent / static_cast<double>(made) * static_cast<double>(total_ - done) : -1;
+  const double left = SecondsLeft();
   if (terminal_) {
-    last_line_ = ProgressLine(title_, done, total_, figures, left, TerminalWidth());
+    last_line_ = ProgressLine(title_, done_, total_, figures, left, TerminalWidth());
     fmt::print(stderr, "\r\x1b[K{}", last_line_);
   } else {
-    fmt::print(stderr, "{}: {} {}/{}{}{}{}\n", title_, unit_, done, total_, figures.empty() ? "" : "  ",
+    fmt::print(stderr, "{}: {} {}/{}{}{}{}\n", title_, unit_, done_, total_, figures.empty() ? "" : "  ",
                figures, left > 0 ? fmt::format("  {} left", ClockText(left)) : "");
   }
   std::fflush(stderr);

@@ -14,9 +14,20 @@ struct ProgressOptions {
   bool shown = true;
   // Where the work begins when it was resumed; the time left is reckoned from the speed since then.
   int64_t begin = 0;
-  // Seconds between plain lines where there is no terminal; 0 writes one for every Update.
+  // Seconds between plain lines where there is no terminal, the first after two; 0 writes one for every
+  // Update.
   double plain_interval = 10;
 };
+
+// What goes on inside a unit that takes long: "generating: 3/16 responses, 1204 tokens".
+struct Stage {
+  std::string_view name;  // "generating"
+  int64_t done = 0, total = 0;
+  std::string_view unit;  // of both: "responses"
+  int64_t tokens = -1;    // beside them; -1: none to show
+};
+
+std::string StageText(const Stage& stage);
 
 class Progress {
  public:
@@ -29,19 +40,22 @@ class Progress {
 
   // `done` of `total`, and what else to show ("reward 0.41  masked 1.2%").
   void Update(int64_t done, std::string_view figures = "");
+  // What the unit after those done is at. Shown once the unit has taken two seconds; may be called often.
+  void Within(const Stage& stage);
   // A line of its own above the bar.
   void Note(std::string_view line);
 
  private:
-  void Draw(int64_t done, std::string_view figures);
+  double SecondsLeft() const;
+  void Draw(std::string_view figures);
 
   std::string title_, unit_;
-  int64_t total_;
+  int64_t total_, done_;
   ProgressOptions options_;
   bool terminal_;
   bool drawn_ = false;
-  std::string last_line_;
-  Clock::time_point start_, last_draw_;
+  std::string last_line_, last_stage_;
+  Clock::time_point start_, unit_start_, last_draw_;
 };
 
 // "0:07", "12:30", "2:05:09".

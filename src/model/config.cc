@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/run_directory.h"
 
 namespace augur {
 namespace {
@@ -282,6 +283,7 @@ ModelConfig ReadModelConfig(const std::filesystem::path& directory) {
     throw Error(directory.string(), "no such directory",
                 "give the directory that holds the model's config.json");
   }
+  if (!std::filesystem::exists(path)) RefuseRunDirectory(directory);
   return ParseModelConfig(ParseJson(ReadFile(path), path.string()), path.string());
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/stop_signals.h"
 #include "model/layer.h"
 #include "model/rope.h"
 #include "ops/rms_norm.h"
@@ -63,6 +64,7 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
                                .fp8 = options.fp8};
   const auto forward = options.checkpoint_layers ? CheckpointedLayerForward : LayerForward;
   for (size_t i = 0; i < model.layers.size(); ++i) {
+    CheckStop();
     const LayerWeights& layer = model.layers[i];
     const bool replays = options.replay != nullptr && layer.sparse();
     const bool selects = i + 1 == model.layers.size() && !layer.sparse();
@@ -71,6 +73,7 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
                             .products = products};
     const LayerOutput result = forward(config, layer, config.rotary[i] ? rotated : unrotated, hidden, here);
     hidden = result.hidden;
+    if (hidden.requires_grad()) hidden.register_hook([](const at::Tensor&) { CheckStop(); });
     if (!layer.sparse()) continue;
     out.router_logits.push_back(result.router_logits);
     out.routing.push_back(result.experts);

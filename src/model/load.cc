@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/stop_signals.h"
 #include "formats/safetensors.h"
 #include "model/weight_cast.h"
 
@@ -128,8 +129,10 @@ Model LoadModel(const std::filesystem::path& directory, at::ScalarType dtype, at
   const std::string where = directory.string();
   CheckWeights(config, files.tensors(), where);
   const Model model = AllocateModel(config, dtype, device);
-  for (const StoredTensor& tensor : StoredTensors(model))
+  for (const StoredTensor& tensor : StoredTensors(model)) {
+    CheckStop();
     Fill(tensor, files.tensors().at(tensor.name), where);
+  }
   return model;
 }
 

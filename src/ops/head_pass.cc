@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/stop_signals.h"
 #include "kernels/head/live_rows.h"
 #include "kernels/head/support_logits.h"
 #include "ops/collectives.h"
@@ -185,6 +186,7 @@ class HeadPass {
   void ForEachChunk(int64_t begin, int64_t end, F f) const {
     const int64_t most = ChunkRows(end - begin, shard_.count, head_.hidden, options_.chunk);
     for (; begin < end; begin += most) {
+      CheckStop();
       const int64_t rows = std::min(most, end - begin);
       Chunk chunk{begin, pass_.Slice(begin, rows), {}, {}};
       if (order_.defined()) {
@@ -329,9 +331,9 @@ HeadPassResult RunHeadPass(const MaskRule& rule, const Head& head, const Recorde
   try {
     result = pass.Run();
   } catch (const c10::OutOfMemoryError&) {
-    throw Error("chunk",
-                fmt::format("the GPU's memory does not hold the logits of {} tokens", pass.chunk_rows()),
-                fmt::format("set chunk={} or less", std::max<int64_t>(pass.chunk_rows() / 2, 1)));
+    throw MemoryError(
+        "chunk", fmt::format("the GPU's memory does not hold the logits of {} tokens", pass.chunk_rows()),
+        fmt::format("set chunk={} or less", std::max<int64_t>(pass.chunk_rows() / 2, 1)));
   }
   for (at::Tensor* gradient : {&result.hidden_gradient, &result.weight_gradient, &result.bias_gradient}) {
     if (gradient->defined()) *gradient = gradient->to(head.hidden.scalar_type());

@@ -1,5 +1,7 @@
 #include "report/run_data.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
@@ -70,6 +72,12 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
   if (!std::filesystem::is_directory(run)) {
     throw Error(run.string(), std::filesystem::exists(run) ? "is no directory" : "does not exist",
                 "name a run directory, such as augur train makes");
+  }
+  constexpr const char* kOfRun[] = {"config.yaml",  "metrics.jsonl", "summary.json", "points.jsonl",
+                                    "tokens.jsonl", "analysis.json", "compare.json"};
+  if (std::ranges::none_of(kOfRun, [&](const char* name) { return std::filesystem::exists(run / name); })) {
+    throw Error(run.string(), "is no run: it holds neither config.yaml nor metrics.jsonl",
+                "name the directory of a run, an analysis or a comparison, such as runs/quickstart");
   }
   Notes notes;
   Json json;

@@ -83,6 +83,10 @@ std::vector<Rollout> Engine::Generate(std::span<const GenerateRequest> requests,
   return Generation(setting, requests, options, hooks).Run(&state_->stats);
 }
 
+void Engine::CheckOptions(const SamplingOptions& options, bool has_text) const {
+  CheckSamplingOptions(options, state_->config, has_text);
+}
+
 void Engine::UpdateWeights(const Model& model, int64_t version) {
   state_->backend->UpdateWeights(model);
   state_->version = version;

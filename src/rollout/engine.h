@@ -111,6 +111,10 @@ class Engine {
   std::vector<Rollout> Generate(std::span<const GenerateRequest> requests, const SamplingOptions& options,
                                 const GenerateHooks& hooks = {});
 
+  // Throws Error naming the field where Generate would refuse the options; `has_text`: whether it will know
+  // tokens' bytes.
+  void CheckOptions(const SamplingOptions& options, bool has_text) const;
+
   // Takes over the model's current weights (same configuration as at construction), rounded as the precision
   // asks; rollouts made from then on carry `version`.
   void UpdateWeights(const Model& model, int64_t version);

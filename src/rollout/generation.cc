@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/stop_signals.h"
 
 namespace augur {
 namespace {
@@ -100,6 +101,7 @@ std::vector<Rollout> Generation::Run(EngineStats* stats) {
   stats_ = stats;
   const auto start = Clock::now();
   while (!waiting_.empty() || !running_.empty()) {
+    CheckStop();
     if (hooks_.cancelled && hooks_.cancelled()) {
       for (Sample& sample : samples_) {
         if (!sample.finished) Finish(&sample, FinishReason::kCancelled);

@@ -1,6 +1,10 @@
 #include "rollout/prompts.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "data/prompt_set.h"
@@ -15,6 +19,31 @@ RenderOptions MakeRenderOptions(const DataSection& data) {
   return options;
 }
 
+// Rows of the head behind the tokenizer are padding, of which published models have a few.
+void WarnOfSmallTokenizer(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
+  if (!std::filesystem::exists(directory / "config.json")) return;
+  const auto tokens = static_cast<int64_t>(tokenizer.vocab_size());
+  const int64_t rows = ReadModelConfig(directory).vocab_size;
+  if (4 * tokens >= 3 * rows) return;
+  fmt::print(
+      stderr,
+      "augur: warning: {}: the tokenizer has {} tokens, the model's head {} rows, of which the rest is "
+      "never sampled; check that tokenizer.json is this model's\n",
+      directory.string(), tokens, rows);
+}
+
+void WarnOfLongPrompts(const TokenizedPrompts& prompts, const std::vector<std::string>& files, size_t most) {
+  const size_t all = prompts.prompts.size() + prompts.dropped;
+  for (const auto& [count, what] :
+       {std::pair(prompts.dropped, "left out"), {prompts.truncated, "cut at the left"}}) {
+    if (count == 0) continue;
+    fmt::print(stderr,
+               "augur: warning: {}: {} of {} prompts {}, being longer than {} tokens; data.max_prompt_tokens "
+               "and the model's context allow no more\n",
+               fmt::join(files, ", "), count, all, what, most);
+  }
+}
+
 }  // namespace
 
 ModelText ModelText::FromDirectory(const std::filesystem::path& directory, const DataSection& data) {
@@ -26,14 +55,26 @@ ModelText ModelText::FromDirectory(const std::filesystem::path& directory, const
     throw Error(directory.string(), "names no end-of-sequence token",
                 "set eos_token_id in generation_config.json");
   }
-  return {std::move(tokenizer), std::move(chat), std::move(end_tokens)};
+  if (data.chat == ChatUse::kAlways && data.chat_format == "auto" && chat.name() == "raw") {
+    throw Error(directory.string(), "has no chat format, and --chat (data.chat: always) asks for one",
+                "name it with --chat-format (data.chat_format), e.g. chatml, or leave --chat out");
+  }
+  WarnOfSmallTokenizer(directory, tokenizer);
+  const int32_t eos_token = *ReadEosToken(directory, tokenizer);
+  const std::string_view end = chat.end_token();
+  const int32_t turn_end = end.empty() ? eos_token : tokenizer.Find(end).value_or(eos_token);
+  return {std::move(tokenizer), std::move(chat), std::move(end_tokens), eos_token, turn_end};
+}
+
+bool IsChat(const DataSection& data, const Prompt& prompt) {
+  return !prompt.messages.empty() || data.chat == ChatUse::kAlways;
 }
 
 std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data, const Prompt& prompt) {
   if (!prompt.messages.empty()) {
     return text.tokenizer.Encode(text.chat.Render(prompt.messages, MakeRenderOptions(data)));
   }
-  if (data.chat == ChatUse::kAlways) {
+  if (IsChat(data, prompt)) {
     const ChatMessage message{"user", prompt.text};
     return text.tokenizer.Encode(text.chat.Render({&message, 1}, MakeRenderOptions(data)));
   }
@@ -48,25 +89,30 @@ DataSection DataWithinContext(const RlConfig& config) {
 }
 
 TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
-                             const std::vector<std::string>& files, int64_t limit, bool keep_bad_rows) {
+                             const std::vector<std::string>& files, const LoadOptions& options) {
   PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
-  columns.keep_bad_rows = keep_bad_rows;
+  columns.keep_bad_rows = options.keep_bad_rows;
+  columns.whole_answers = options.whole_answers;
+  const auto limit = static_cast<size_t>(options.limit);
   std::vector<Prompt> prompts;
   for (const std::string& file : files) {
     const std::filesystem::path path = file;
     std::vector<Prompt> read = ReadPrompts({&path, 1}, columns);
-    if (limit > 0 && read.size() > static_cast<size_t>(limit)) read.resize(static_cast<size_t>(limit));
+    if (limit > 0 && read.size() > limit) read.resize(limit);
     for (Prompt& prompt : read) {
       prompt.index = prompts.size();
       prompts.push_back(std::move(prompt));
     }
   }
-  return TokenizePrompts(
+  const auto most = static_cast<size_t>(data.max_prompt_tokens);
+  TokenizedPrompts tokenized = TokenizePrompts(
       std::move(prompts),
       [&](const Prompt& prompt) {
         return prompt.fault.empty() ? EncodePrompt(text, data, prompt) : std::vector<int32_t>();
       },
-      static_cast<size_t>(data.max_prompt_tokens), data.overlong);
+      most, data.overlong);
+  WarnOfLongPrompts(tokenized, files, most);
+  return tokenized;
 }
 
 }  // namespace augur

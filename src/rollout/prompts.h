@@ -18,9 +18,12 @@ struct ModelText {
   Tokenizer tokenizer;
   ChatFormat chat;
   std::vector<int32_t> end_tokens;  // any of them ends a response
+  int32_t eos_token = 0;            // the one that ends plain text
+  int32_t turn_end = 0;  // the one that ends an assistant's turn; eos_token where the format has none
 
   // Of the model's directory; the chat format as the section says. Throws Error where a file is missing or
-  // damaged, and where no token ends a response.
+  // damaged, where no token ends a response, and where data.chat asks for a chat format that the model does
+  // not have. Warns of a tokenizer far smaller than the model's head.
   static ModelText FromDirectory(const std::filesystem::path& directory, const DataSection& data);
 
   // How many token ids there are; rows of the model's head behind them are padding.
@@ -30,16 +33,23 @@ struct ModelText {
   std::string ResponseText(std::span<const int32_t> tokens) const { return tokenizer.Decode(tokens, true); }
 };
 
+// Whether the prompt goes through the chat format.
+bool IsChat(const DataSection& data, const Prompt& prompt);
+
 // The prompt's tokens, ready for the model to continue.
 std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data, const Prompt& prompt);
 
 // The section `data` with no prompt allowed that fills the model's context.
 DataSection DataWithinContext(const RlConfig& config);
 
-// All prompts of the files, tokenized. `limit` takes that many of each file's beginning; 0 takes all. With
-// keep_bad_rows (see PromptColumns) those have no tokens.
+struct LoadOptions {
+  int64_t limit = 0;           // take that many of each file's beginning; 0: all
+  bool keep_bad_rows = false;  // see PromptColumns; they have no tokens
+  bool whole_answers = false;  // see PromptColumns
+};
+
+// All prompts of the files, tokenized. Says on standard error how many were left out or cut for their length.
 TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
-                             const std::vector<std::string>& files, int64_t limit = 0,
-                             bool keep_bad_rows = false);
+                             const std::vector<std::string>& files, const LoadOptions& options = {});
 
 }  // namespace augur

@@ -135,6 +135,11 @@ std::string Llama31(std::span<const ChatMessage> messages, std::string_view date
 
 }  // namespace
 
+std::string_view ChatFormat::end_token() const {
+  if (family_ == Family::kRaw) return "";
+  return family_ == Family::kLlama3 || family_ == Family::kLlama31 ? "<|eot_id|>" : "<|im_end|>";
+}
+
 void ChatFormat::Check(std::span<const ChatMessage> messages, const RenderOptions& options) const {
   if (messages.empty()) throw Error("chat", "the conversation has no messages", "give at least one");
   if (options.thinking && family_ != Family::kQwen3) {

@@ -44,6 +44,8 @@ class ChatFormat {
   static ChatFormat Named(std::string_view name, std::string_view where);
 
   const std::string& name() const { return name_; }
+  // The token that ends a turn, as written in the vocabulary; "" for raw, which has none of its own.
+  std::string_view end_token() const;
 
   // Throws Error for an empty conversation and for a role the format has no place for. `raw` takes one user
   // message and gives its content back.

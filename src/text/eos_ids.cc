@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -20,33 +21,48 @@ int32_t EosId(const Json& value, const Tokenizer& tokenizer, const std::filesyst
   return *id;
 }
 
+// What the file says under `key`, in its order.
+std::vector<int32_t> IdsUnder(const char* key, const std::filesystem::path& file,
+                              const Tokenizer& tokenizer) {
+  if (!std::filesystem::exists(file)) return {};
+  const Json config = ParseJson(ReadFile(file), file.string());
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return {};
+  std::vector<int32_t> ids;
+  if (found->is_array()) {
+    for (const Json& id : *found) {
+      if (!id.is_null()) ids.push_back(EosId(id, tokenizer, file));
+    }
+  } else {
+    const bool described = found->is_object() && found->contains("content");
+    ids.push_back(EosId(described ? (*found)["content"] : *found, tokenizer, file));
+  }
+  return ids;
+}
+
+// In the order of precedence.
+std::vector<int32_t> AllIds(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
+  std::vector<int32_t> all;
+  for (const auto& [file, key] : {std::pair("tokenizer_config.json", "eos_token"),
+                                  {"generation_config.json", "eos_token_id"},
+                                  {"config.json", "eos_token_id"}}) {
+    for (const int32_t id : IdsUnder(key, directory / file, tokenizer)) all.push_back(id);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<int32_t> ReadEosIds(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
-  std::vector<int32_t> ids;
-  for (const char* name : {"generation_config.json", "config.json", "tokenizer_config.json"}) {
-    const std::filesystem::path file = directory / name;
-    if (!std::filesystem::exists(file)) continue;
-    const Json config = ParseJson(ReadFile(file), file.string());
-    const auto add = [&](const Json& value) {
-      if (!value.is_null()) ids.push_back(EosId(value, tokenizer, file));
-    };
-    if (config.contains("eos_token_id")) {
-      const Json& given = config["eos_token_id"];
-      if (given.is_array()) {
-        for (const Json& id : given) add(id);
-      } else {
-        add(given);
-      }
-    }
-    if (config.contains("eos_token")) {
-      const Json& token = config["eos_token"];
-      add(token.is_object() && token.contains("content") ? token["content"] : token);
-    }
-  }
+  std::vector<int32_t> ids = AllIds(directory, tokenizer);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+std::optional<int32_t> ReadEosToken(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
+  const std::vector<int32_t> ids = AllIds(directory, tokenizer);
+  return ids.empty() ? std::nullopt : std::optional(ids.front());
 }
 
 }  // namespace augur

@@ -81,6 +81,10 @@ class Tokenizer {
 // vocabulary.
 std::vector<int32_t> ReadEosIds(const std::filesystem::path& directory, const Tokenizer& tokenizer);
 
+// The one of them that a text without a chat format is ended with: eos_token of tokenizer_config.json, or
+// else the first of eos_token_id, as transformers takes them. Nothing where no file names one.
+std::optional<int32_t> ReadEosToken(const std::filesystem::path& directory, const Tokenizer& tokenizer);
+
 // Turns ids into text as they arrive. What Add returns is always whole characters; the bytes of one that is
 // not complete wait for the next id. All that Add and Finish return, joined, equals Tokenizer::Decode.
 class IncrementalDecoder {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/run_directory.h"
 #include "text/byte_level.h"
 #include "text/nfc.h"
 #include "text/tokenizer.h"
@@ -60,6 +61,7 @@ Tokenizer Tokenizer::FromDirectory(const std::filesystem::path& directory) {
     throw Error(directory.string(), "not a directory", "give the directory of a Hugging Face model");
   }
   if (!std::filesystem::exists(path)) {
+    RefuseRunDirectory(directory);
     throw Error(directory.string(), "has no tokenizer.json",
                 "fetch it with the model, or save it with transformers' save_pretrained");
   }

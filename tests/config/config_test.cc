@@ -76,7 +76,6 @@ TEST_F(ConfigTest, WhatIsPrintedReadsBackIdentically) {
   EXPECT_EQ(again.model.path, " 12 ");
   EXPECT_EQ(again.run.dir, "null");
   EXPECT_EQ(again.mask.rule, config.mask.rule);
-  EXPECT_EQ(ConfigHash(again), ConfigHash(config));
 }
 
 TEST_F(ConfigTest, FaultsNameTheLineAndTheKey) {
@@ -135,9 +134,7 @@ TEST_F(ConfigTest, ResumeComparesOnlyWhatDecidesTheResult) {
   const RlConfig config = Read(kSmall);
   const auto changed = [&](const std::vector<std::string>& overrides) {
     const RlConfig other = Read(kSmall, overrides);
-    const std::vector<std::string> keys = ChangedKeys(config, other);
-    EXPECT_EQ(keys.empty(), ConfigHash(config) == ConfigHash(other));
-    return keys;
+    return ChangedKeys(config, other);
   };
   EXPECT_EQ(changed({"run.dir=x", "log.console=false", "checkpoint.every=1", "train.steps=5", "eval.every=1"})
                 .size(),

@@ -217,13 +217,21 @@ def notes(browser: Browser) -> str:
     return browser.ask("[...document.querySelectorAll('.notes')].map((n) => n.textContent).join('\\n')")
 
 
-def test_an_empty_directory_gives_a_page_that_says_what_is_missing(browser, tmp_path):
-    run = tmp_path / "empty"
+def test_a_run_that_has_only_begun_gives_a_page_that_says_what_is_missing(browser, tmp_path):
+    run = tmp_path / "begun"
     run.mkdir()
+    (run / "summary.json").write_text("{}")
     run_augur("report", run)
     browser.open(run / "report.html")
     assert browser.problems == []
     assert "no metrics.jsonl" in notes(browser) and "no config.yaml" in notes(browser)
+
+
+def test_a_directory_that_is_no_run_is_a_user_error(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    done = run_augur("report", tmp_path, check=False)
+    assert done.returncode == 2 and f"{tmp_path}: is no run" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_a_damaged_and_unfinished_run_shows_what_is_whole(browser, tmp_path):

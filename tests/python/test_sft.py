@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -10,13 +11,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from conftest import PROGRAM, run_augur
-from train_runs import END_TOKENS, make_policy, read_metrics, without_times
+from train_runs import make_policy, read_metrics, without_times
 
 STEPS = 8
 ROWS = [("3 1 2", "1 2 3"), ("9 8", "8 9"), ("5 4 7 6", "4 5 6 7")]
+EOS = 269  # eos_token of the tokenizer; generation ends at any of END_TOKENS too
+CHATML = (
+    "{% for message in messages %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 @pytest.fixture(scope="session")
@@ -24,14 +31,14 @@ def policy(tmp_path_factory):
     return make_policy(tmp_path_factory.mktemp("policy"))
 
 
-def write_sft(tmp_path, policy, name="run", **changes):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": p, "answer": a}) + "\n" for p, a in ROWS))
+def write_sft(tmp_path, policy, name="run", rows=ROWS, data="", **changes):
+    file = tmp_path / f"{name}.jsonl"
+    file.write_text("".join(json.dumps({"prompt": p, "answer": a}) + "\n" for p, a in rows))
     settings = {"steps": STEPS, "batch": 3, "lr": 0.01, "eps": 1e-3, "weight_decay": 0.01} | changes
     lines = [
         f"run: {{dir: {tmp_path / name}, threads: 1}}",
         f"model: {{path: {policy}, precision: fp32}}",
-        f"data: {{train: [{rows}], shuffle: false}}",
+        f"data: {{train: [{file}], shuffle: false{data}}}",
         "checkpoint: {every: 2}",
         "log: {console: false}",
         "sft:",
@@ -50,7 +57,7 @@ def test_losses_and_weights_are_those_of_transformers_and_adamw(tmp_path, policy
     run_augur("sft", write_sft(tmp_path, policy))
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64, attn_implementation="eager")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-3, weight_decay=0.01)
-    examples = [(tokens_of(policy, p), tokens_of(policy, a) + END_TOKENS[:1]) for p, a in ROWS]
+    examples = [(tokens_of(policy, p), tokens_of(policy, a) + [EOS]) for p, a in ROWS]
     for line in read_metrics(tmp_path / "run"):
         terms = []
         for prompt, answer in examples:
@@ -90,3 +97,127 @@ def test_a_resumed_run_may_not_change_what_it_computes(tmp_path, policy):
     run_augur("sft", write_sft(tmp_path, policy))
     changed = run_augur("sft", write_sft(tmp_path, policy, lr=0.02), check=False)
     assert changed.returncode == 2 and "sft.lr: 0.01 -> 0.02" in changed.stderr
+
+
+def first_loss_and_gradient(policy, examples):
+    """Of transformers, in float64: the mean over all target tokens, and the global norm."""
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64, attn_implementation="eager")
+    terms = []
+    for prompt, answer in examples:
+        logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+        terms.append(torch.nn.functional.cross_entropy(logits, torch.tensor(answer), reduction="none"))
+    loss = torch.cat(terms).mean()
+    loss.backward()
+    return loss.item(), torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9).item(), model
+
+
+def check_first_step(run, policy, examples):
+    loss, norm, model = first_loss_and_gradient(policy, examples)
+    [line] = read_metrics(run)
+    assert line["data"]["train/loss"] == pytest.approx(loss, rel=1e-5)
+    assert line["data"]["train/grad_norm"] == pytest.approx(norm, rel=1e-4)
+    # The first update of AdamW without decay and with a huge eps is lr * gradient / eps.
+    before = {name: value.double() for name, value in load_file(policy / "model.safetensors").items()}
+    after = load_file(run / "model" / "model.safetensors")
+    for name, parameter in model.named_parameters():
+        step = (before[name] - after[name].double()) * 1e3
+        torch.testing.assert_close(step, parameter.grad, rtol=0, atol=3e-3 * norm, msg=name)
+
+
+PLAIN_UPDATE = dict(steps=1, batch=2, lr=1e3, eps=1e6, weight_decay=0, grad_clip=0)
+
+
+def test_the_whole_answer_is_the_target(tmp_path, policy):
+    """A GSM8K solution, not the number it ends with."""
+    solutions = [("7 x 6?", "7 x 6 is\n42.\n#### 42"), ("1,000 + 1?", "That is 1,001\n#### 1,001")]
+    run_augur("sft", write_sft(tmp_path, policy, rows=solutions, **PLAIN_UPDATE))
+    examples = [(tokens_of(policy, p), tokens_of(policy, a) + [EOS]) for p, a in solutions]
+    check_first_step(tmp_path / "run", policy, examples)
+
+
+def with_template(policy, directory, replaced=None, eos_ids=(269, 271), eos_token="<|endoftext|>", template=CHATML):
+    """The model with a chat template, several end ids of which the lowest is not the format's, and tokens renamed."""
+    shutil.copytree(policy, directory)
+    text = (directory / "tokenizer.json").read_text()
+    for old, new in (replaced or {}).items():
+        text = text.replace(json.dumps(old), json.dumps(new))
+    (directory / "tokenizer.json").write_text(text)
+    fields = json.loads((directory / "tokenizer_config.json").read_text()) | {"eos_token": eos_token}
+    if template:
+        fields["chat_template"] = template
+    (directory / "tokenizer_config.json").write_text(json.dumps(fields))
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": list(eos_ids)}))
+    return directory
+
+
+CONVERSATIONS = [
+    ([{"role": "user", "content": "3 1 2"}], "1 2 3"),
+    ([{"role": "system", "content": "sort"}, {"role": "user", "content": "9 8"}], "8 9\n"),
+]
+
+
+def test_a_conversation_with_several_end_ids_is_that_of_transformers(tmp_path, policy):
+    model = with_template(policy, tmp_path / "chat")
+    run_augur("sft", write_sft(tmp_path, model, rows=CONVERSATIONS, **PLAIN_UPDATE))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    examples = []
+    for messages, answer in CONVERSATIONS:
+        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        whole = tokenizer.apply_chat_template([*messages, {"role": "assistant", "content": answer}], tokenize=False)
+        assert whole == prompt + answer + "<|im_end|>\n"
+        ids = tokenizer(prompt, add_special_tokens=False).input_ids
+        target = tokenizer(answer + "<|im_end|>", add_special_tokens=False).input_ids
+        assert target[-1] == 271
+        examples.append((ids, target))
+    check_first_step(tmp_path / "run", model, examples)
+
+
+@pytest.mark.parametrize(
+    ("case", "end"),
+    [
+        (dict(template=""), 269),  # plain text: eos_token, wherever it stands in the list
+        (dict(template="", eos_ids=(3, 269, 271), eos_token="<|im_end|>"), 271),
+        (dict(template="", eos_ids=(271, 3), eos_token=None), 271),  # no eos_token: the first that is listed
+    ],
+)
+def test_the_end_of_plain_text_is_the_eos_token(tmp_path, policy, case, end):
+    model = with_template(policy, tmp_path / "plain", **case)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"eos_token_id": None}))
+    run_augur("sft", write_sft(tmp_path, model, rows=ROWS[:2], **PLAIN_UPDATE))
+    examples = [(tokens_of(model, p), tokens_of(model, a) + [end]) for p, a in ROWS[:2]]
+    assert read_metrics(tmp_path / "run")[0]["data"]["train/loss"] == pytest.approx(
+        first_loss_and_gradient(model, examples)[0], rel=1e-5
+    )
+
+
+def test_the_end_of_a_llama3_turn_is_its_own(tmp_path, policy):
+    """eot_id, not end_of_text, which the list names first."""
+    renamed = {"<|endoftext|>": "<|end_of_text|>", "<|im_start|>": "<|start_header_id|>", "<|im_end|>": "<|eot_id|>"}
+    model = with_template(policy, tmp_path / "llama", renamed, template="", eos_token="<|end_of_text|>")
+    config = write_sft(tmp_path, model, rows=CONVERSATIONS[:1], data=", chat_format: llama3", **PLAIN_UPDATE)
+    run_augur("sft", config)
+    prompt = (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n3 1 2<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+    example = (tokens_of(model, prompt), tokens_of(model, "1 2 3") + [271])
+    check_first_step(tmp_path / "run", model, [example])
+
+
+def test_examples_longer_than_the_context_are_named_or_counted(tmp_path, policy):
+    rows = [*ROWS, ("1 2 3", "4 5 " * 200)]
+    refused = run_augur("sft", write_sft(tmp_path, policy, rows=rows), check=False)
+    assert refused.returncode == 2 and "run.jsonl:4: prompt and answer have" in refused.stderr
+    config = write_sft(tmp_path, policy, rows=rows, steps=1, data=", overlong: drop")
+    assert "1 examples left out" in run_augur("sft", config).stderr
+
+
+def test_changed_data_is_refused(tmp_path, policy):
+    config = write_sft(tmp_path, policy)
+    run_augur("sft", config)
+    (tmp_path / "run.jsonl").write_text((tmp_path / "run.jsonl").read_text().replace("9", "7"))
+    refused = run_augur("sft", config, "sft.steps=9", check=False)
+    assert refused.returncode == 2 and f"{tmp_path / 'run.jsonl'}: other content" in refused.stderr
+    run_augur("sft", config, "sft.steps=1", "run.resume=never")
+    assert (tmp_path / "run" / "checkpoints" / "abandoned-1" / "model").is_dir()

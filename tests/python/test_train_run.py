@@ -3,34 +3,30 @@
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from conftest import PROGRAM, run_augur
-from train_runs import make_policy, read_metrics, without_times, write_config
-
-STEPS = 12
+from conftest import run_augur
+from train_runs import (
+    STEPS,
+    make_policy,
+    read_metrics,
+    small_config,
+    start,
+    wait_for_step,
+    without_times,
+    write_config,
+)
 
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory):
     return make_policy(tmp_path_factory.mktemp("policy"))
-
-
-def small_config(tmp_path, policy, name="run", **changes):
-    settings = dict(
-        rollout__prompts=2, rollout__group=2, train__minibatch=1, train__epochs=1, train__steps=STEPS,
-        checkpoint__every=1, eval__files="[task:sort:numbers=4:count=2:seed=9]", eval__samples=2, eval__every=3,
-        log__console="false", log__tokens=1, log__tensorboard="true",
-    )  # fmt: skip
-    return write_config(tmp_path / f"{name}.yaml", policy, tmp_path / name, **(settings | changes))
 
 
 @pytest.fixture(scope="session")
@@ -39,21 +35,6 @@ def straight(tmp_path_factory, policy):
     tmp_path = tmp_path_factory.mktemp("straight")
     run_augur("train", small_config(tmp_path, policy))
     return without_times(read_metrics(tmp_path / "run"))
-
-
-def start(config, *args, **kwargs):
-    return subprocess.Popen(
-        [PROGRAM, "train", config, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
-    )
-
-
-def wait_for_step(run, step, process):
-    while process.poll() is None:
-        metrics = run / "metrics.jsonl"
-        if metrics.exists() and any(f'"step":{step},' in line for line in metrics.read_text().splitlines()):
-            return
-        time.sleep(0.005)
-    raise AssertionError(process.communicate())
 
 
 def test_a_run_repeats_to_the_bit(tmp_path, policy, straight):
@@ -104,20 +85,6 @@ def test_stale_rollouts_survive_a_kill(tmp_path, policy):
     process.wait()
     run_augur("train", config)
     assert without_times(read_metrics(tmp_path / "cut")) == whole
-
-
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_exits_0(tmp_path, policy, straight, stop):
-    config = small_config(tmp_path, policy, checkpoint__every=0)
-    process = start(config)
-    wait_for_step(tmp_path / "run", 2, process)
-    process.send_signal(stop)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 0, err
-    step = int(re.search(rf"stopped by {stop.name} after step (\d+)", out)[1])
-    assert (tmp_path / "run" / "checkpoints" / "latest_checkpointed_iteration.txt").read_text().strip() == str(step)
-    run_augur("train", config)
-    assert without_times(read_metrics(tmp_path / "run")) == straight
 
 
 def test_a_second_process_on_the_same_run_directory_is_refused(tmp_path, policy):
@@ -219,16 +186,6 @@ def test_a_model_that_only_fails_stops_the_run(tmp_path, policy):
     config = small_config(tmp_path, policy, train__steps=6, train__lr=1e30, eval__files="[]")
     done = run_augur("train", config, "train.warmup_steps=0", check=False)
     assert done.returncode == 2 and "could be generated" in done.stderr and "train.lr" in done.stderr
-
-
-def test_a_run_may_resume_from_a_named_checkpoint(tmp_path, policy, straight):
-    config = small_config(tmp_path, policy, train__steps=6, checkpoint__keep=0)
-    run_augur("train", config)
-    checkpoint = tmp_path / "run" / "checkpoints" / "global_step_3"
-    run_augur("train", config, f"run.resume={checkpoint}", f"train.steps={STEPS}")
-    assert without_times(read_metrics(tmp_path / "run"))[-1] == straight[-1]
-    missing = run_augur("train", config, "run.resume=nowhere", check=False)
-    assert missing.returncode == 2 and "nowhere" in missing.stderr
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path, policy):

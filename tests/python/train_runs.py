@@ -1,12 +1,14 @@
 """Small training runs for the tests: a random model of the bundled one's vocabulary, and configurations for it."""
 
 import json
+import subprocess
+import time
 from pathlib import Path
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from conftest import ROOT
+from conftest import PROGRAM, ROOT
 
 END_TOKENS = list(range(90))  # a third of the vocabulary: responses of random models end at different lengths
 VOCAB = 272
@@ -84,3 +86,52 @@ def without_times(lines: list[dict]) -> list[dict]:
         {"step": line["step"], "data": {k: v for k, v in line["data"].items() if not k.startswith(("timing", "perf"))}}
         for line in lines
     ]
+
+
+STEPS = 12
+
+
+def small_config(tmp_path: Path, policy: Path, name: str = "run", **changes) -> Path:
+    """Twelve short steps with evaluations, a checkpoint after each."""
+    settings = dict(
+        rollout__prompts=2, rollout__group=2, train__minibatch=1, train__epochs=1, train__steps=STEPS,
+        checkpoint__every=1, eval__files="[task:sort:numbers=4:count=2:seed=9]", eval__samples=2, eval__every=3,
+        log__console="false", log__tokens=1, log__tensorboard="true",
+    )  # fmt: skip
+    return write_config(tmp_path / f"{name}.yaml", policy, tmp_path / name, **(settings | changes))
+
+
+def start(config: Path, *args, command: str = "train", **kwargs) -> subprocess.Popen:
+    return subprocess.Popen(
+        [PROGRAM, command, config, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **kwargs,
+    )
+
+
+def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
+    while process.poll() is None:
+        metrics = run / "metrics.jsonl"
+        if metrics.exists() and any(f'"step":{step},' in line for line in metrics.read_text().splitlines()):
+            return
+        time.sleep(0.005)
+    raise AssertionError(process.communicate())
+
+
+def wait_for_line(process: subprocess.Popen, part: str) -> str:
+    """The first line of standard error that holds `part`."""
+    for line in process.stderr:
+        if part in line:
+            return line
+    raise AssertionError(f"ended without {part!r}")
+
+
+def steps_of(run: Path) -> list[int]:
+    return [line["step"] for line in read_metrics(run)]
+
+
+def stands_at(run: Path) -> int:
+    """The step that the pointer file names."""
+    return int((run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text())

@@ -1,12 +1,10 @@
 #include "rollout/backend.h"
 
 #include <omp.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <string>
 
+#include "base/memory.h"
 #include "kernels/simd/parallel_work.h"
 #include "model/rope.h"
 #include "rollout/cpu/forward.h"
@@ -21,15 +19,6 @@ constexpr int64_t kChunkRows = 480;
 // layers by itself, with a single meeting at the end. Larger ones are read once for all sequences, the
 // threads sharing out the columns of every product.
 constexpr int64_t kCachedWeightBytes = 8 << 20;
-
-// Memory the system could give without swapping.
-int64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) return std::stoll(line.substr(13)) * 1024;
-  }
-  return sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
-}
 
 template <typename T>
 class CpuBackend : public Backend {
@@ -46,7 +35,7 @@ class CpuBackend : public Backend {
 
   int64_t page_tokens() const override { return kPageTokens; }
   int64_t page_bytes() const override { return cache_.page_bytes(); }
-  int64_t FreeBytes() const override { return AvailableBytes(); }
+  int64_t FreeBytes() const override { return AvailableMemory(); }
   void ReservePages(int64_t pages) override { cache_.Reserve(pages); }
   void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {
     for (const auto& [from, to] : copies) cache_.CopyPage(from, to);

@@ -1,7 +1,10 @@
 #include "rollout/cpu/forward.h"
 
+#include <omp.h>
+
 #include <algorithm>
 
+#include "base/stop_signals.h"
 #include "kernels/decode/decode_rows.h"
 #include "kernels/layer/fp8.h"
 #include "kernels/simd/parallel_work.h"
@@ -155,6 +158,7 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
   const float* added = nullptr;
   int64_t stride = 0;
   for (size_t i = 0; i < weights.layers().size(); ++i) {
+    if (!omp_in_parallel()) CheckStop();
     const CpuLayer& layer = weights.layers()[i];
     AddNorm(layer.norm(kAttentionNorm), added, stride, count, &operand_);
     // Of rows that nobody wants, the last layer's keys and values are needed, and nothing more.

@@ -11,16 +11,37 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/run_directory.h"
 
 namespace augur {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPointer = "latest_checkpointed_iteration.txt";
 constexpr std::string_view kPrefix = "global_step_";
 constexpr std::string_view kUnfinished = "unfinished_";
+constexpr std::string_view kAbandoned = "abandoned-";
+
+// The number after `prefix`, where the name is nothing else.
+std::optional<int64_t> NumberAfter(std::string_view prefix, const std::string& name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  int64_t number = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, fault] = std::from_chars(name.data() + prefix.size(), end, number);
+  return fault == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
+
+// Rising.
+std::vector<int64_t> NumbersIn(const fs::path& directory, std::string_view prefix) {
+  std::vector<int64_t> numbers;
+  if (!fs::is_directory(directory)) return numbers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (const auto number = NumberAfter(prefix, entry.path().filename().string())) numbers.push_back(*number);
+  }
+  std::ranges::sort(numbers);
+  return numbers;
+}
 
 std::string FileChecksum(const MappedFile& file) { return fmt::format("{:016x}", Checksum(file.bytes())); }
 
@@ -37,7 +58,7 @@ void WriteManifest(const fs::path& directory) {
     const MappedFile file(entry.path());
     files[entry.path().filename().string()] = {{"size", file.bytes().size()}, {"xxh64", FileChecksum(file)}};
   }
-  WriteFileAtomically(directory / kManifest, Json{{"files", files}}.dump(2) + "\n");
+  WriteFileAtomically(directory / kCheckpointManifest, Json{{"files", files}}.dump(2) + "\n");
 }
 
 std::optional<std::string> WhyFileDamaged(const fs::path& path, const Json& entry) {
@@ -53,25 +74,43 @@ std::optional<std::string> WhyFileDamaged(const fs::path& path, const Json& entr
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(const fs::path& run) : directory_(run / "checkpoints") {}
+CheckpointStore::CheckpointStore(const fs::path& run) : directory_(run / kCheckpoints) {}
 
 fs::path CheckpointStore::PathOf(int64_t step) const {
   return directory_ / fmt::format("{}{}", kPrefix, step);
 }
 
-std::vector<int64_t> CheckpointStore::Steps() const {
-  std::vector<int64_t> steps;
-  if (!fs::is_directory(directory_)) return steps;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
-    int64_t step = 0;
-    const char* const end = name.data() + name.size();
-    const auto [stop, fault] = std::from_chars(name.data() + kPrefix.size(), end, step);
-    if (fault == std::errc() && stop == end) steps.push_back(step);
+std::optional<int64_t> StepOfCheckpoint(const fs::path& checkpoint) {
+  const fs::path name = checkpoint.filename().empty() ? checkpoint.parent_path() : checkpoint;
+  return NumberAfter(kPrefix, name.filename().string());
+}
+
+std::vector<int64_t> CheckpointStore::Steps() const { return NumbersIn(directory_, kPrefix); }
+
+std::optional<int64_t> CheckpointStore::Pointer() const {
+  if (!fs::is_regular_file(directory_ / kPointer)) return std::nullopt;
+  std::string text = ReadFile(directory_ / kPointer);
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  return NumberAfter("", text);
+}
+
+void CheckpointStore::Point(int64_t step) const {
+  WriteFileAtomically(directory_ / kPointer, fmt::format("{}\n", step));
+}
+
+fs::path CheckpointStore::MakeAbandoned() const {
+  const std::vector<int64_t> made = NumbersIn(directory_, kAbandoned);
+  const fs::path folder = directory_ / fmt::format("{}{}", kAbandoned, made.empty() ? 1 : made.back() + 1);
+  fs::create_directories(folder);
+  return folder;
+}
+
+void CheckpointStore::MoveAfter(int64_t step, const fs::path& folder) const {
+  for (const int64_t later : Steps()) {
+    if (later > step) fs::rename(PathOf(later), folder / PathOf(later).filename());
   }
-  std::ranges::sort(steps);
-  return steps;
+  if (step < 0 && fs::exists(directory_ / kPointer)) fs::rename(directory_ / kPointer, folder / kPointer);
+  SyncDirectory(directory_);
 }
 
 void CheckpointStore::Write(int64_t step, int64_t keep,
@@ -84,10 +123,9 @@ void CheckpointStore::Write(int64_t step, int64_t keep,
     fill(unfinished);
     WriteManifest(unfinished);
     SyncDirectory(unfinished);
-    fs::remove_all(PathOf(step));
     fs::rename(unfinished, PathOf(step));
     SyncDirectory(directory_);
-    WriteFileAtomically(directory_ / kPointer, fmt::format("{}\n", step));
+    Point(step);
   } catch (const std::exception& fault) {
     std::error_code ignored;
     fs::remove_all(unfinished, ignored);
@@ -105,13 +143,13 @@ void CheckpointStore::Write(int64_t step, int64_t keep,
     std::erase(steps, oldest);
     // The manifest first: what a crash leaves of it is then seen to be damaged.
     std::error_code ignored;
-    fs::remove(PathOf(oldest) / kManifest, ignored);
+    fs::remove(PathOf(oldest) / kCheckpointManifest, ignored);
     fs::remove_all(PathOf(oldest), ignored);
   }
 }
 
 std::optional<std::string> WhyDamaged(const fs::path& checkpoint) {
-  const fs::path path = checkpoint / kManifest;
+  const fs::path path = checkpoint / kCheckpointManifest;
   if (!fs::is_regular_file(path)) return "manifest.json is missing";
   try {
     const Json manifest = ParseJson(ReadFile(path), path.string());
@@ -126,9 +164,18 @@ std::optional<std::string> WhyDamaged(const fs::path& checkpoint) {
   }
 }
 
-std::optional<fs::path> CheckpointStore::FindNewest(
+std::optional<fs::path> CheckpointStore::FindCurrent(
     const std::function<void(const std::string&)>& warn) const {
-  std::vector<int64_t> steps = Steps();
+  const std::optional<int64_t> pointer = Pointer();
+  const std::vector<int64_t> all = Steps();
+  std::vector<int64_t> steps = all;
+  if (pointer) std::erase_if(steps, [&](int64_t step) { return step > *pointer; });
+  if (steps.empty() && !all.empty()) {
+    throw Error((directory_ / kPointer).string(),
+                fmt::format("says the run stands at step {}, whose checkpoint is gone", *pointer),
+                fmt::format("go on from another one with run.resume={}, or begin anew with run.resume=never",
+                            all.back()));
+  }
   for (; !steps.empty(); steps.pop_back()) {
     const fs::path path = PathOf(steps.back());
     const auto why = WhyDamaged(path);
@@ -147,7 +194,5 @@ void CheckpointStore::RemoveUnfinished() const {
   }
   for (const fs::path& path : found) fs::remove_all(path);
 }
-
-void CheckpointStore::RemoveAll() const { fs::remove_all(directory_); }
 
 }  // namespace augur

@@ -1,8 +1,9 @@
-// Checkpoints that are either whole or not there.
+// The checkpoints of a run: RUN/checkpoints/global_step_N, each whole or absent.
 //
-// RUN/checkpoints/global_step_N/ holds the files of one, and manifest.json with the size and checksum of
-// each. It is written under another name, synced and renamed; then latest_checkpointed_iteration.txt points
-// to it, and only then do older ones go.
+// A checkpoint is written beside its place, synced, listed in its manifest with sizes and checksums, renamed
+// and then pointed to by latest_checkpointed_iteration.txt; older ones go last. The pointer says where the
+// run stands: checkpoints of later steps belong to a line that was left. Those, and whatever else a resumed
+// run leaves behind, are moved to RUN/checkpoints/abandoned-N, never removed.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,10 @@
 
 namespace augur {
 
+inline constexpr const char* kOtherCheckpoint = "resume from another checkpoint (run.resume=PATH)";
+inline constexpr const char* kCheckpointConfig = "config.yaml";
+inline constexpr const char* kCheckpointTensors = "tensors.safetensors";
+
 class CheckpointStore {
  public:
   explicit CheckpointStore(const std::filesystem::path& run);
@@ -23,21 +28,33 @@ class CheckpointStore {
   // was begun, and says which checkpoint is then the newest.
   void Write(int64_t step, int64_t keep, const std::function<void(const std::filesystem::path&)>& fill) const;
 
-  // The newest checkpoint that is whole. `warn` gets a line for every damaged one passed over.
-  std::optional<std::filesystem::path> FindNewest(const std::function<void(const std::string&)>& warn) const;
+  // The newest checkpoint that is whole, at or before the one pointed to. `warn` gets a line for every
+  // damaged one passed over. Throws Error where all there are lie behind the pointer.
+  std::optional<std::filesystem::path> FindCurrent(const std::function<void(const std::string&)>& warn) const;
 
   // Removes what a killed process left unfinished.
   void RemoveUnfinished() const;
-  // Removes every checkpoint.
-  void RemoveAll() const;
+
+  // Makes `step` the one pointed to.
+  void Point(int64_t step) const;
+  // An empty directory abandoned-N, N one more than the last.
+  std::filesystem::path MakeAbandoned() const;
+  // Moves the checkpoints after `step` to `folder`; with step -1 all of them and the pointer.
+  void MoveAfter(int64_t step, const std::filesystem::path& folder) const;
 
   // Complete ones by name, rising; whether they are damaged has not been looked at.
   std::vector<int64_t> Steps() const;
   std::filesystem::path PathOf(int64_t step) const;
+  const std::filesystem::path& directory() const { return directory_; }
 
  private:
+  std::optional<int64_t> Pointer() const;
+
   std::filesystem::path directory_;
 };
+
+// N of .../global_step_N.
+std::optional<int64_t> StepOfCheckpoint(const std::filesystem::path& checkpoint);
 
 // Why the checkpoint cannot be used, or nothing: each file of the manifest is there with its size and
 // checksum.

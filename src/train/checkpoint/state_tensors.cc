@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "formats/safetensors.h"
-#include "train/run/resume.h"
+#include "train/checkpoint/checkpoint.h"
 
 namespace augur {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "train/step/rewards.h"
 
 namespace augur {
@@ -9,10 +10,9 @@ namespace {
 
 constexpr uint64_t kEvaluationSeed = 0x6576616C;  // "eval": draws apart from those of training
 
-}  // namespace
+constexpr int64_t kMostResponses = 1 << 24;
 
-Evaluation Evaluate(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-                    Engine& engine, const GenerateHooks& hooks) {
+SamplingOptions EvaluationSampling(const RlConfig& config, const ModelText& text) {
   SamplingOptions options;
   options.temperature = config.eval.temperature;
   options.top_k = config.eval.top_k;
@@ -23,13 +23,33 @@ Evaluation Evaluate(const RlConfig& config, const ModelText& text, const Tokeniz
   options.vocabulary = text.vocabulary();
   options.end_tokens = text.end_tokens;
   options.stop_texts = config.rollout.stop;
+  return options;
+}
+
+}  // namespace
+
+void CheckEvaluation(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
+                     const Engine& engine) {
+  engine.CheckOptions(EvaluationSampling(config, text), /*has_text=*/true);
+  const auto count = static_cast<int64_t>(prompts.prompts.size());
+  if (config.eval.samples > kMostResponses / count) {
+    throw Error("eval.samples",
+                fmt::format("{} responses to {} prompts are more than {}", config.eval.samples, count,
+                            kMostResponses),
+                "make it smaller, or eval.prompts");
+  }
+}
+
+Evaluation Evaluate(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
+                    Engine& engine, const GenerateHooks& hooks) {
   GenerateHooks with_text = hooks;
   with_text.text = [&](int32_t token) { return text.tokenizer.TokenBytes(token); };
   std::vector<GenerateRequest> requests;
   for (size_t i = 0; i < prompts.prompts.size(); ++i) {
     requests.push_back({i, prompts.tokens[i], prompts.prompts[i].Where()});
   }
-  const std::vector<Rollout> rollouts = engine.Generate(requests, options, with_text);
+  const std::vector<Rollout> rollouts =
+      engine.Generate(requests, EvaluationSampling(config, text), with_text);
 
   StepMetrics metrics;
   double right = 0;

@@ -17,6 +17,10 @@ struct Evaluation {
   Metrics metrics;      // val-core/<source>/acc/mean@k, .../acc/best@k/mean
 };
 
+// Throws Error for settings of the section eval that the model cannot sample with.
+void CheckEvaluation(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
+                     const Engine& engine);
+
 // eval.samples responses to each prompt, sampled as the section says; the same draws at every call.
 Evaluation Evaluate(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
                     Engine& engine, const GenerateHooks& hooks = {});

@@ -3,32 +3,199 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/file.h"
+#include "base/run_directory.h"
+#include "metrics/metrics_file.h"
+#include "metrics/point_record.h"
+#include "metrics/tensorboard.h"
+#include "metrics/token_record.h"
 
 namespace augur {
+namespace {
 
-std::optional<std::filesystem::path> FindCheckpoint(const RunSection& run, const CheckpointStore& store) {
-  store.RemoveUnfinished();
-  std::optional<std::filesystem::path> found;
-  if (run.resume == "never") {
-    store.RemoveAll();
-  } else if (run.resume == "auto") {
-    found =
-        store.FindNewest([](const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); });
-  } else {
-    found = run.resume;
-    if (const auto why = WhyDamaged(*found)) {
-      throw Error(found->string(), *why, "run.resume wants a checkpoint's directory (global_step_N)");
-    }
-  }
-  return found;
+namespace fs = std::filesystem;
+
+constexpr const char* kLineFile = "line.json";
+// Grow with every step: an abandoned line gets a copy, from which the run may go on again.
+constexpr const char* kLogs[] = {kMetricsFile, kTokenRecordsFile, kPointsFile, kTensorBoardDirectory};
+// Say what a line came to.
+constexpr const char* kResults[] = {"summary.json", "model", "adapter", "report.html"};
+
+void Warn(const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); }
+
+std::optional<Line> ReadLine(const fs::path& run) {
+  const fs::path path = run / kLineFile;
+  if (!fs::is_regular_file(path)) return std::nullopt;
+  const Json json = ParseJson(ReadFile(path), path.string());
+  return Line{RequireString(json, "resume", path.string()), json.value("moving", "")};
 }
 
-void RefuseChanges(const RunSection& run, const std::filesystem::path& checkpoint,
+void WriteLine(const fs::path& run, const Line& line) {
+  Json json = {{"resume", line.resume}};
+  if (!line.moving.empty()) json["moving"] = line.moving;
+  WriteFileAtomically(run / kLineFile, json.dump(2) + "\n");
+}
+
+void MoveIfThere(const fs::path& from, const fs::path& to) {
+  if (!fs::exists(from) || fs::exists(to)) return;
+  std::error_code fault;
+  fs::rename(from, to, fault);
+  if (!fault) return;
+  // The checkpoints may lie on another disk.
+  fs::copy(from, to, fs::copy_options::recursive);
+  fs::remove_all(from);
+}
+
+void CopyIfThere(const fs::path& from, const fs::path& to) {
+  if (fs::exists(from))
+    fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+}
+
+void MoveEverything(const fs::path& run, const CheckpointStore& store, const fs::path& folder) {
+  fs::create_directories(folder);
+  for (const char* name : kLogs) MoveIfThere(run / name, folder / name);
+  for (const char* name : kResults) MoveIfThere(run / name, folder / name);
+  MoveIfThere(run / kRunConfig, folder / kRunConfig);
+  store.MoveAfter(-1, folder);
+}
+
+// Whether the directory's run, as it was started last, computes what this one does.
+bool SameConfig(const fs::path& run, const Resume::Changes& changes) {
+  try {
+    return changes(run / kRunConfig).empty();
+  } catch (const Error&) {  // of another kind of run, or damaged
+    return false;
+  }
+}
+
+bool BeganElsewhere(const std::optional<Line>& line) {
+  return line && line->resume != "never" && line->resume != "auto";
+}
+
+bool IsNumber(const std::string& text) {
+  return text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+}  // namespace
+
+Resume::Resume(const RunSection& run, const CheckpointStore& store)
+    : run_(run), store_(store), directory_(run.dir), line_(ReadLine(directory_)) {
+  store.RemoveUnfinished();
+  if (!line_ || line_->moving.empty()) return;
+  MoveEverything(directory_, store, store.directory() / line_->moving);
+  line_->moving.clear();
+  WriteLine(directory_, *line_);
+}
+
+// The checkpoint run.resume names, as an absolute path; nothing for auto and never.
+std::optional<fs::path> Resume::Requested() const {
+  if (run_.resume == "auto" || run_.resume == "never") return std::nullopt;
+  if (!IsNumber(run_.resume)) {
+    const fs::path path = fs::weakly_canonical(fs::absolute(run_.resume));
+    return path.filename().empty() ? path.parent_path() : path;
+  }
+  return fs::weakly_canonical(fs::absolute(store_.PathOf(std::stoll(run_.resume))));
+}
+
+ResumePlan Resume::GoOn(const Changes& config_changes) const {
+  ResumePlan plan;
+  const bool had_checkpoints = !store_.Steps().empty();
+  plan.checkpoint = store_.FindCurrent(Warn);
+  if (plan.checkpoint) return plan;
+  if (BeganElsewhere(line_)) {  // and has saved nothing of its own yet
+    if (const auto why = WhyDamaged(line_->resume)) {
+      throw Error(line_->resume, fmt::format("{}, and the run began there", *why),
+                  "go on from another checkpoint with run.resume=PATH, or begin anew with run.resume=never");
+    }
+    plan.checkpoint = line_->resume;
+    return plan;
+  }
+  // What is there without a checkpoint is computed again, unless it is of another run.
+  const bool other = IsRun(directory_) && !SameConfig(directory_, config_changes);
+  plan.leaves_all = had_checkpoints || other;
+  if (plan.leaves_all) plan.begins = Line{"auto", ""};
+  return plan;
+}
+
+ResumePlan Resume::Plan(const Changes& config_changes, const Changes& data_changes) const {
+  const std::optional<fs::path> requested = Requested();
+  const std::string request = requested ? requested->string() : run_.resume;
+  const bool acted = line_ && line_->resume == request && SameConfig(directory_, config_changes);
+  if (request == "auto" || acted) {
+    const ResumePlan plan = GoOn(config_changes);
+    // On data that has changed, `never` means what it says; others are the caller's to refuse.
+    const bool anew = request == "never" && plan.checkpoint && !data_changes(*plan.checkpoint).empty();
+    if (!anew && request != "auto") {
+      fmt::print(stderr, "run.resume={} has begun this run already: going on\n", run_.resume);
+    }
+    if (!anew) return plan;
+  }
+  ResumePlan plan;
+  plan.begins = Line{request, ""};
+  plan.leaves_all = true;
+  if (!requested) return plan;
+  if (const auto why = WhyDamaged(*requested)) throw Error(requested->string(), *why, CheckpointsHere());
+  plan.checkpoint = requested;
+  const fs::path home = requested->parent_path();
+  const fs::path own = fs::weakly_canonical(fs::absolute(store_.directory()));
+  plan.leaves_all = home != own;
+  if (home.parent_path() == own) plan.history = home;  // an abandoned line is taken up again
+  return plan;
+}
+
+std::string Resume::CheckpointsHere() const {
+  const std::vector<int64_t> steps = store_.Steps();
+  return fmt::format("run.resume wants a step or a checkpoint's directory (global_step_N); {}",
+                     steps.empty() ? "there is none here"
+                                   : fmt::format("here are those of step {}", fmt::join(steps, ", ")));
+}
+
+// The line's file first: whatever interrupts the move, the next start finishes it.
+void Resume::LeaveAll(const Line& line) const {
+  if (!IsRun(directory_) && store_.Steps().empty()) return;
+  const fs::path folder = store_.MakeAbandoned();
+  CopyIfThere(directory_ / kLineFile, folder / kLineFile);
+  WriteLine(directory_, {line.resume, folder.filename().string()});
+  MoveEverything(directory_, store_, folder);
+  fmt::print(stderr, "moved the run that was here to {}\n", folder.string());
+}
+
+// The pointer first: from then on the run stands at `step`, whatever interrupts the move.
+void Resume::LeaveAfter(int64_t step) const {
+  store_.Point(step);
+  const fs::path folder = store_.MakeAbandoned();
+  for (const char* name : kLogs) CopyIfThere(directory_ / name, folder / name);
+  for (const char* name : {kRunConfig, kLineFile}) CopyIfThere(directory_ / name, folder / name);
+  for (const char* name : kResults) MoveIfThere(directory_ / name, folder / name);
+  store_.MoveAfter(step, folder);
+  fmt::print(stderr, "moved what lay behind step {} to {}\n", step, folder.string());
+}
+
+void Resume::CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step) const {
+  if (plan.leaves_all) {
+    LeaveAll(*plan.begins);
+  } else if (plan.checkpoint) {
+    const std::vector<int64_t> steps = store_.Steps();
+    const bool behind = !steps.empty() && steps.back() > step;
+    const bool other = plan.begins || plan.changed;
+    if (behind || (other && LastStep(directory_ / kMetricsFile) > step)) LeaveAfter(step);
+  }
+  if (plan.history) {
+    for (const char* name : kLogs) CopyIfThere(*plan.history / name, directory_ / name);
+  }
+  KeepLinesUpToStep(directory_ / kMetricsFile, figures_step);
+  for (const char* name : {kTokenRecordsFile, kPointsFile}) KeepLinesUpToStep(directory_ / name, step);
+  if (plan.begins) WriteLine(directory_, *plan.begins);
+}
+
+void RefuseChanges(const RunSection& run, const fs::path& checkpoint,
                    const std::vector<std::string>& changed) {
   if (changed.empty() || run.resume_changed) return;
   throw Error(checkpoint.string(),
-              fmt::format("was made with another configuration: {}", fmt::join(changed, ", ")),
+              fmt::format("was made with another configuration or other data: {}", fmt::join(changed, ", ")),
               "set them back, go on regardless with run.resume_changed=true, or begin anew with "
               "run.resume=never");
 }

@@ -1,24 +1,68 @@
-// What a run directory's checkpoints mean for a run that begins.
+// What a run directory's contents mean for a run that begins: from which checkpoint it goes on, and what that
+// leaves behind.
+//
+// The steps from a beginning on are a line. run.resume=auto goes on with the line the directory holds; a
+// checkpoint or `never` begins another, once: RUN/line.json remembers which it was, and the same command
+// afterwards goes on with it. What the old line had behind the new one's beginning is moved to
+// RUN/checkpoints/abandoned-N.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "config/config.h"
 #include "train/checkpoint/checkpoint.h"
 
 namespace augur {
 
-inline constexpr const char* kOtherCheckpoint = "resume from another checkpoint (run.resume=PATH)";
+// How a run's line began, where it did not at step 0 by itself.
+struct Line {
+  std::string
+      resume;  // "never", the checkpoint's absolute path, or "auto" where there was nothing to go on from
+  std::string moving;  // the folder to which the old line is being moved; empty once that is done
+};
 
-// The checkpoint that run.resume asks for, if any: the newest whole one (auto), none, with all removed
-// (never), or the one named, which must be whole. What a killed process left unfinished is removed.
-std::optional<std::filesystem::path> FindCheckpoint(const RunSection& run, const CheckpointStore& store);
+struct ResumePlan {
+  std::optional<std::filesystem::path> checkpoint;  // to go on from; none: from the beginning
+  std::optional<Line> begins;                       // the line that begins, where one does
+  bool leaves_all = false;                          // nothing in the directory is part of the line
+  bool changed = false;  // what lies behind the checkpoint was computed otherwise; the caller's to say
+  std::optional<std::filesystem::path> history;  // whose logs go before the line's own; none: this run's
+};
 
-// Throws Error naming `changed`, the keys in which the checkpoint's configuration computes something else,
-// unless there are none or run.resume_changed allows it.
+class Resume {
+ public:
+  // Finishes a move that was interrupted, and removes unfinished checkpoints. Both must outlive this object.
+  Resume(const RunSection& run, const CheckpointStore& store);
+
+  // Decides, and changes nothing. `config_changes` names what differs between a configuration file of this
+  // kind of run and the present one, `data_changes` what differs in the data of a checkpoint. Throws Error
+  // for a checkpoint that is missing or damaged.
+  using Changes = std::function<std::vector<std::string>(const std::filesystem::path&)>;
+  ResumePlan Plan(const Changes& config_changes, const Changes& data_changes) const;
+
+  // Moves aside what the plan leaves behind `step` (-1: everything), and cuts the logs to it. `figures_step`
+  // is the last step whose figures stay.
+  void CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step) const;
+
+ private:
+  std::optional<std::filesystem::path> Requested() const;
+  ResumePlan GoOn(const Changes& config_changes) const;
+  std::string CheckpointsHere() const;
+  void LeaveAll(const Line& line) const;
+  void LeaveAfter(int64_t step) const;
+
+  const RunSection& run_;
+  const CheckpointStore& store_;
+  const std::filesystem::path directory_;
+  std::optional<Line> line_;  // the directory's
+};
+
+// Throws Error naming what changed since the checkpoint, unless nothing did or run.resume_changed allows it.
 void RefuseChanges(const RunSection& run, const std::filesystem::path& checkpoint,
                    const std::vector<std::string>& changed);
 

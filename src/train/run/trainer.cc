@@ -5,27 +5,26 @@
 
 #include <cmath>
 #include <future>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/run_lock.h"
-#include "base/stop_signals.h"
+#include "base/run_directory.h"
+#include "config/read.h"
 #include "config/write.h"
-#include "metrics/metrics_file.h"
-#include "metrics/progress.h"
-#include "metrics/tensorboard.h"
 #include "model/load.h"
 #include "model/save.h"
 #include "rollout/device.h"
-#include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/run_state.h"
 #include "train/run/evaluate.h"
+#include "train/run/memory_check.h"
 #include "train/run/overlap.h"
-#include "train/run/resume.h"
+#include "train/run/run_loop.h"
 #include "train/step/audit.h"
 #include "train/step/decision_log.h"
+#include "train/step/step_copy.h"
 #include "train/step/step_dump.h"
 
 namespace augur {
@@ -45,207 +44,20 @@ std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   return LoadModel(path, TrainerType(config.model.precision), device);
 }
 
+Model LoadPolicy(const RlConfig& config, at::Device device) {
+  const ModelSection& model = config.model;
+  RequireTrainingMemory(model.path, ReadModelConfig(model.path), model.precision, config.train.optimizer,
+                        device);
+  return LoadModel(model.path, TrainerType(model.precision), device);
+}
+
 double PeakMemoryGib() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);
 }
 
-// One run from start, or resumption, to end.
-class Run {
- public:
-  Run(const RlConfig& config, const TrainOptions& options);
-  TrainOutcome ToEnd();
-
- private:
-  void Resume();
-  void Step();
-  Experience NextExperience();
-  void TakeComing(StepMetrics* metrics);
-  void Learn(const Experience& experience, StepMetrics* metrics);
-  void AddRolloutFigures(const Experience& experience, StepMetrics* metrics) const;
-  void EvaluateNow(Metrics* metrics);
-  bool EvaluationDue() const;
-  void Log(const Metrics& metrics);
-  void Save();
-  void Finish();
-  std::string Figures(const Metrics& metrics) const;
-
-  const RlConfig& config_;
-  const TrainOptions& options_;
-  const fs::path run_;
-  const RunLock lock_;
-  const StopSignals signals_;
-  const CheckpointStore store_;
-  const at::Device device_;
-  const ModelText text_;
-  const TokenizedPrompts prompts_;
-  std::optional<TokenizedPrompts> eval_prompts_;
-  const Model model_;
-  Learner learner_;
-  Engine engine_;
-  ExperienceMaker maker_;
-  DecisionLog decisions_;
-  RunState state_;
-  int64_t saved_step_ = -1;
-  std::optional<TensorBoardWriter> tensorboard_;
-  std::optional<Progress> progress_;
-  const bool overlaps_;
-  std::future<Experience> coming_;  // generated beside the step
-  OverlapWorker overlap_;           // last: it waits for the work before anything the work uses goes
-};
-
-Run::Run(const RlConfig& config, const TrainOptions& options)
-    : config_(config),
-      options_(options),
-      run_(config.run.dir),
-      lock_(run_),
-      store_(run_),
-      device_(RunDevice(config.run)),
-      text_(ModelText::FromDirectory(config.model.path, config.data)),
-      prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
-      model_(LoadModel(config.model.path, TrainerType(config.model.precision), device_)),
-      learner_(config, model_, LoadReference(config, device_), text_.vocabulary()),
-      engine_(model_, MakeEngineOptions(config, device_)),
-      maker_(config, text_, prompts_, engine_),
-      decisions_(config, text_, prompts_, model_, learner_.loss()),
-      overlaps_(Overlaps(config, device_)),
-      overlap_(device_) {
-  for (const Prompt& prompt : prompts_.prompts) VerifierFor(config.reward, prompt);
-  if (!config.eval.files.empty()) {
-    eval_prompts_ = LoadPrompts(text_, DataWithinContext(config), config.eval.files, config.eval.prompts);
-    for (const Prompt& prompt : eval_prompts_->prompts) VerifierFor(config.reward, prompt);
-  }
-  Resume();
-  RlConfig resolved = config;
-  WriteFileAtomically(run_ / "config.yaml", ToYaml(FieldsOf(resolved)));
-  if (config.log.tensorboard) tensorboard_.emplace(run_ / kTensorBoardDirectory, state_.step);
-}
-
-void Run::Resume() {
-  const std::optional<fs::path> from = FindCheckpoint(config_.run, store_);
-  if (from) {
-    CheckSameConfig(*from, config_);
-    state_ = LoadState(*from, prompts_, &learner_);
-    engine_.UpdateWeights(model_, state_.step);
-    saved_step_ = state_.step;
-    if (config_.log.console) fmt::print(stderr, "resuming from {}\n", from->string());
-  }
-  const int64_t last_step = from ? state_.step : -1;
-  for (const char* name : {kMetricsFile, kTokenRecordsFile, kPointsFile}) {
-    KeepLinesUpToStep(run_ / name, last_step);
-  }
-}
-
-TrainOutcome Run::ToEnd() {
-  if (state_.step == 0 && !state_.before && config_.eval.at_start && eval_prompts_) {
-    Metrics metrics;
-    EvaluateNow(&metrics);
-    state_.before = state_.after;
-    Log(metrics);
-    if (config_.log.console) fmt::print(stderr, "before training: accuracy {:.1f}%\n", 100 * *state_.before);
-  }
-  progress_.emplace("train", "step", config_.train.steps,
-                    ProgressOptions{.shown = config_.log.console, .begin = state_.step});
-  while (state_.step < config_.train.steps && StopSignals::Received() == nullptr) {
-    Step();
-    if (!options_.dump.empty()) return {};
-  }
-  const bool complete = state_.step >= config_.train.steps;
-  if (saved_step_ != state_.step) Save();
-  progress_.reset();
-  if (complete) Finish();
-  return {state_.step, state_.before, state_.after, state_.train_seconds,
-          complete ? "" : StopSignals::Received()};
-}
-
-void Run::Step() {
-  const auto start = Clock::now();
-  StepMetrics figures;
-  const Experience experience = NextExperience();
-  ++state_.step;
-  AddRolloutFigures(experience, &figures);
-  Learn(experience, &figures);
-  TakeComing(&figures);
-  auto stage = Clock::now();
-  engine_.UpdateWeights(model_, state_.step);
-  figures.Set("timing_s/update_weights", SecondsSince(stage));
-  Metrics metrics = figures.Values();
-  const bool evaluates = EvaluationDue();
-  if (evaluates) {
-    stage = Clock::now();
-    EvaluateNow(&metrics);
-    metrics["timing_s/testing"] = SecondsSince(stage);
-  }
-  const double seconds = SecondsSince(start);
-  metrics["timing_s/step"] = seconds;
-  metrics["perf/time_per_step"] = seconds;
-  metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
-  metrics["perf/cpu_memory_used_gb"] = PeakMemoryGib();
-  state_.train_seconds += seconds;
-  Log(metrics);
-  decisions_.Write(run_, state_.step);
-  if (evaluates && options_.evaluated) options_.evaluated();
-  progress_->Update(state_.step, Figures(metrics));
-  if (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0) {
-    stage = Clock::now();
-    Save();
-    state_.train_seconds += SecondsSince(stage);
-  }
-}
-
-// The oldest experience waiting; as many as rollout.staleness stay behind it, so that each is learned from
-// that many updates after it was generated. The last of them may come while the step learns: it depends on
-// the engine's weights, which stay as they are until then.
-Experience Run::NextExperience() {
-  const int64_t needed = overlaps_ ? config_.rollout.staleness : config_.rollout.staleness + 1;
-  while (static_cast<int64_t>(state_.waiting.size()) < needed) {
-    state_.waiting.push_back(maker_.Make(&state_.position));
-  }
-  Experience next = std::move(state_.waiting.front());
-  state_.waiting.pop_front();
-  if (overlaps_) coming_ = overlap_.Start([this] { return maker_.Make(&state_.position); });
-  return next;
-}
-
-void Run::TakeComing(StepMetrics* metrics) {
-  if (!coming_.valid()) return;
-  const auto start = Clock::now();
-  state_.waiting.push_back(coming_.get());
-  metrics->Set("timing_s/gen_wait", SecondsSince(start));
-}
-
-void Run::Learn(const Experience& experience, StepMetrics* metrics) {
-  const auto start = Clock::now();
-  if (!overlaps_) engine_.ReleaseMemory();
-  LearnHooks hooks;
-  hooks.spoil_gradient = options_.spoil_step == state_.step;
-  std::optional<StepDump> dump;
-  if (!options_.dump.empty()) dump.emplace(options_.dump, model_, learner_.optimizer());
-  const bool due = decisions_.Due(state_.step);
-  std::optional<Audit> audit;
-  if (config_.audit.every > 0 && state_.step % config_.audit.every == 0)
-    audit.emplace(model_, learner_.loss());
-  if (due || audit) {
-    hooks.last_minibatch = [&](const MicroBatch& batch, const PolicyLoss& out) {
-      if (due) decisions_.Visit(batch, out);
-      if (audit) audit->See(batch, out);
-    };
-  }
-  hooks.before_update = [&](std::span<const TrainSample> samples, const StepSums& sums) {
-    if (due) decisions_.Describe(state_.step, experience);
-    if (dump) dump->BeforeUpdate(samples, sums);
-  };
-  hooks.after_update = [&](const UpdateResult& result) {
-    if (dump) dump->AfterUpdate(result);
-  };
-  for (const char* count : {"actor/updates", "actor/skipped_updates"}) metrics->AddSum(count, 0);
-  learner_.Learn(state_.step, experience, hooks, metrics);
-  if (audit) audit->Finish(metrics);
-  metrics->Set("timing_s/update_actor", SecondsSince(start));
-}
-
-void Run::AddRolloutFigures(const Experience& e, StepMetrics* metrics) const {
+void AddRolloutFigures(const Experience& e, int64_t step, StepMetrics* metrics) {
   double tokens = 0;
   for (size_t i = 0; i < e.rollouts.size(); ++i) {
     const Rollout& rollout = e.rollouts[i];
@@ -257,7 +69,7 @@ void Run::AddRolloutFigures(const Experience& e, StepMetrics* metrics) const {
     metrics->AddSpread("prompt_length", static_cast<double>(rollout.prompt_tokens.size()));
     tokens += static_cast<double>(rollout.tokens.size() + rollout.prompt_tokens.size());
   }
-  metrics->Set("rollout/age", static_cast<double>(state_.step - 1 - e.weight_version));
+  metrics->Set("rollout/age", static_cast<double>(step - 1 - e.weight_version));
   metrics->AddMean("rollout/equal_groups", static_cast<double>(e.equal_groups),
                    static_cast<double>(e.groups));
   metrics->Set("rollout/groups", static_cast<double>(e.prompts.size()));
@@ -269,25 +81,202 @@ void Run::AddRolloutFigures(const Experience& e, StepMetrics* metrics) const {
   metrics->Set("timing_s/reward", e.reward_seconds);
 }
 
-bool Run::EvaluationDue() const {
-  if (!eval_prompts_) return false;
-  if (state_.step == config_.train.steps) return true;
-  return config_.eval.every > 0 && state_.step % config_.eval.every == 0;
+// The steps of reinforcement learning: generate, score, learn.
+class RlWork : public StepWork {
+ public:
+  RlWork(const RlConfig& config, const TrainOptions& options);
+
+  Metrics Step(int64_t step, const StageWatch& watch) override;
+  std::string Headline(const Metrics& metrics) const override;
+  bool EvaluationDue(int64_t step) const override;
+  std::string Evaluate(int64_t step, const StageWatch& watch, Metrics* metrics) override;
+  Json Save(const fs::path& directory) override { return SaveState(state_, learner_, directory); }
+  void Load(int64_t step, const fs::path& directory, const Json& state) override;
+  void Finish(int64_t step, double seconds) override;
+  std::string MemoryRemedy(std::string_view stage) const override;
+
+  const RunState& state() const { return state_; }
+
+ private:
+  struct Overlapped {
+    Experience experience;
+    uint64_t position = 0;  // after it
+  };
+
+  Experience NextExperience(const StageWatch& watch);
+  void TakeOverlapped(StepMetrics* metrics);
+  void GiveUpStep(Experience experience);
+  void Learn(int64_t step, const Experience& experience, const StageWatch& watch, StepMetrics* metrics);
+
+  const RlConfig& config_;
+  const TrainOptions& options_;
+  const at::Device device_;
+  const ModelText text_;
+  const TokenizedPrompts prompts_;
+  std::optional<TokenizedPrompts> eval_prompts_;
+  const Model model_;
+  Learner learner_;
+  StepCopy copy_;
+  Engine engine_;
+  ExperienceMaker maker_;
+  DecisionLog decisions_;
+  RunState state_;
+  const bool overlaps_;
+  std::future<Overlapped> overlapped_;  // generated while the step learns
+  OverlapWorker worker_;                // last: it waits for the work before anything the work uses goes
+};
+
+RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
+    : config_(config),
+      options_(options),
+      device_(RunDevice(config.run)),
+      text_(ModelText::FromDirectory(config.model.path, config.data)),
+      prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
+      model_(LoadPolicy(config, device_)),
+      learner_(config, model_, LoadReference(config, device_), text_.vocabulary()),
+      copy_(learner_.optimizer(), learner_.bad_updates()),
+      engine_(model_, MakeEngineOptions(config, device_)),
+      maker_(config, text_, prompts_, engine_),
+      decisions_(config, text_, prompts_, model_, learner_.loss()),
+      overlaps_(Overlaps(config, device_)),
+      worker_(device_) {
+  for (const Prompt& prompt : prompts_.prompts) VerifierFor(config.reward, prompt);
+  if (config.eval.files.empty()) return;
+  eval_prompts_ =
+      LoadPrompts(text_, DataWithinContext(config), config.eval.files, {.limit = config.eval.prompts});
+  for (const Prompt& prompt : eval_prompts_->prompts) VerifierFor(config.reward, prompt);
+  CheckEvaluation(config, text_, *eval_prompts_, engine_);
 }
 
-void Run::EvaluateNow(Metrics* metrics) {
-  const Evaluation evaluation = Evaluate(config_, text_, *eval_prompts_, engine_);
+void RlWork::Load(int64_t step, const fs::path& directory, const Json& state) {
+  state_ = LoadState(state, directory, prompts_, &learner_);
+  engine_.UpdateWeights(model_, step);
+}
+
+Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
+  const auto start = Clock::now();
+  StepMetrics figures;
+  copy_.Forget();
+  Experience experience = NextExperience(watch);
+  AddRolloutFigures(experience, step, &figures);
+  try {
+    Learn(step, experience, watch, &figures);
+    TakeOverlapped(&figures);
+  } catch (const Stopped&) {
+    GiveUpStep(std::move(experience));
+    throw;
+  }
+  const auto stage = Clock::now();
+  engine_.UpdateWeights(model_, step);
+  figures.Set("timing_s/update_weights", SecondsSince(stage));
+  decisions_.Write(config_.run.dir, step);
+  const double seconds = SecondsSince(start);
+  Metrics metrics = figures.Values();
+  metrics["timing_s/step"] = seconds;
+  metrics["perf/time_per_step"] = seconds;
+  metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
+  metrics["perf/cpu_memory_used_gb"] = PeakMemoryGib();
+  return metrics;
+}
+
+// The oldest experience waiting; as many as rollout.staleness stay behind it, so that each is learned from
+// that many updates after it was generated. The last of them may come while the step learns: it depends on
+// the engine's weights, which stay as they are until then.
+Experience RlWork::NextExperience(const StageWatch& watch) {
+  const int64_t needed = overlaps_ ? config_.rollout.staleness : config_.rollout.staleness + 1;
+  while (static_cast<int64_t>(state_.waiting.size()) < needed) {
+    state_.waiting.push_back(maker_.Make(&state_.position, watch));
+  }
+  Experience next = std::move(state_.waiting.front());
+  state_.waiting.pop_front();
+  if (overlaps_) {
+    overlapped_ = worker_.Start([this, begin = state_.position] {
+      uint64_t position = begin;
+      Experience experience = maker_.Make(&position);
+      return Overlapped{std::move(experience), position};
+    });
+  }
+  return next;
+}
+
+void RlWork::TakeOverlapped(StepMetrics* metrics) {
+  if (!overlapped_.valid()) return;
+  const auto start = Clock::now();
+  Overlapped made = overlapped_.get();
+  state_.waiting.push_back(std::move(made.experience));
+  state_.position = made.position;
+  metrics->Set("timing_s/gen_wait", SecondsSince(start));
+}
+
+// The state as before the step, but for what was generated for it, which is not generated again.
+void RlWork::GiveUpStep(Experience experience) {
+  try {
+    if (overlapped_.valid()) overlapped_.get();  // ends soon, for the same reason
+  } catch (const Stopped&) {
+  }
+  if (!copy_.Restore()) throw StoppedAmidUpdates();
+  state_.waiting.push_front(std::move(experience));
+}
+
+void RlWork::Learn(int64_t step, const Experience& experience, const StageWatch& watch,
+                   StepMetrics* metrics) {
+  const auto start = Clock::now();
+  if (!overlaps_) engine_.ReleaseMemory();
+  LearnHooks hooks;
+  hooks.spoil_gradient = options_.spoil_step == step;
+  hooks.several_updates = [&] { copy_.Take(); };
+  hooks.progress = [&](int64_t done, int64_t total) { watch({"updating", done, total, "tokens"}); };
+  std::optional<StepDump> dump;
+  if (!options_.dump.empty()) dump.emplace(options_.dump, model_, learner_.optimizer());
+  const bool due = decisions_.Due(step);
+  std::optional<Audit> audit;
+  if (config_.audit.every > 0 && step % config_.audit.every == 0) audit.emplace(model_, learner_.loss());
+  if (audit || overlaps_) copy_.Take();  // there is work after the last update that may be stopped
+  if (due || audit) {
+    hooks.last_minibatch = [&](const MicroBatch& batch, const PolicyLoss& out) {
+      if (due) decisions_.Visit(batch, out);
+      if (audit) audit->See(batch, out);
+    };
+  }
+  hooks.before_update = [&](std::span<const TrainSample> samples, const StepSums& sums) {
+    if (due) decisions_.Describe(step, experience);
+    if (dump) dump->BeforeUpdate(samples, sums);
+  };
+  hooks.after_update = [&](const UpdateResult& result) {
+    if (dump) dump->AfterUpdate(result);
+  };
+  for (const char* count : {"actor/updates", "actor/skipped_updates"}) metrics->AddSum(count, 0);
+  learner_.Learn(step, experience, hooks, metrics);
+  if (audit) audit->Finish(metrics);
+  metrics->Set("timing_s/update_actor", SecondsSince(start));
+}
+
+bool RlWork::EvaluationDue(int64_t step) const {
+  if (!eval_prompts_) return false;
+  if (step == 0) return config_.eval.at_start;
+  return step == config_.train.steps || (config_.eval.every > 0 && step % config_.eval.every == 0);
+}
+
+std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* metrics) {
+  const auto start = Clock::now();
+  GenerateHooks hooks;
+  hooks.progress = [&](const GenerateProgress& now) {
+    watch({"evaluating", now.finished, now.total, "responses", now.new_tokens});
+  };
+  const Evaluation evaluation = augur::Evaluate(config_, text_, *eval_prompts_, engine_, hooks);
   metrics->insert(evaluation.metrics.begin(), evaluation.metrics.end());
   state_.after = evaluation.accuracy;
+  if (step == 0) {
+    state_.before = state_.after;
+    return fmt::format("before training: accuracy {:.1f}%", 100 * *state_.before);
+  }
+  const double seconds = SecondsSince(start);
+  (*metrics)["timing_s/testing"] = seconds;
+  (*metrics)["timing_s/step"] += seconds;
+  return "";
 }
 
-void Run::Log(const Metrics& metrics) {
-  AppendMetrics(run_, state_.step, metrics);
-  if (tensorboard_) tensorboard_->Write(state_.step, metrics);
-  if (options_.logged) options_.logged(state_.step, metrics);
-}
-
-std::string Run::Figures(const Metrics& metrics) const {
+std::string RlWork::Headline(const Metrics& metrics) const {
   const auto get = [&](const char* name) {
     const auto found = metrics.find(name);
     return found == metrics.end() ? std::nan("") : found->second;
@@ -298,32 +287,50 @@ std::string Run::Figures(const Metrics& metrics) const {
   return text;
 }
 
-void Run::Save() {
-  store_.Write(state_.step, config_.checkpoint.keep,
-               [this](const fs::path& directory) { SaveState(state_, learner_, config_, directory); });
-  saved_step_ = state_.step;
-}
-
-void Run::Finish() {
-  SaveModel(model_, run_ / "model");
-  CopyTokenizerFiles(config_.model.path, run_ / "model");
+void RlWork::Finish(int64_t step, double seconds) {
+  const fs::path run = config_.run.dir;
+  SaveModel(model_, run / kRunModel);
+  CopyTokenizerFiles(config_.model.path, run / kRunModel);
   const auto or_null = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   const Json summary = {{"before", or_null(state_.before)},
                         {"after", or_null(state_.after)},
-                        {"train_seconds", state_.train_seconds},
+                        {"train_seconds", seconds},
                         {"seed", config_.run.seed},
-                        {"steps", state_.step},
+                        {"steps", step},
                         {"samples", config_.eval.samples},
                         {"mask", FormatRule(config_.mask.rule)}};
-  WriteFileAtomically(run_ / "summary.json", summary.dump(2) + "\n");
+  WriteFileAtomically(run / "summary.json", summary.dump(2) + "\n");
+}
+
+std::string RlWork::MemoryRemedy(std::string_view stage) const {
+  if (stage == "updating") return UpdateMemoryRemedy("train", config_.train.optimizer);
+  return fmt::format("set rollout.max_batch to fewer sequences, or rollout.memory_share below {}",
+                     config_.rollout.memory_share);
 }
 
 }  // namespace
 
 TrainOutcome RunTraining(const RlConfig& config, const TrainOptions& options) {
-  SetThreads(config.run.threads);
-  Run run(config, options);
-  return run.ToEnd();
+  std::vector<std::string> files = config.data.train;
+  files.insert(files.end(), config.eval.files.begin(), config.eval.files.end());
+  RlConfig resolved = config;
+  const RunSetup setup{
+      .name = "train",
+      .run = config.run,
+      .model = config.model,
+      .checkpoint = config.checkpoint,
+      .log = config.log,
+      .steps = config.train.steps,
+      .data_files = files,
+      .yaml = ToYaml(FieldsOf(resolved)),
+      .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadRlConfig(file), config); },
+      .logged = options.logged,
+      .evaluated = options.evaluated,
+      .single_step = !options.dump.empty()};
+  std::optional<RlWork> work;
+  const RunResult outcome = RunToEnd(setup, [&]() -> StepWork& { return work.emplace(config, options); });
+  if (!work) return {outcome, {}, {}};
+  return {outcome, work->state().before, work->state().after};
 }
 
 }  // namespace augur

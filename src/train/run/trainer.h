@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "metrics/step_metrics.h"
+#include "train/run/run_loop.h"
 
 namespace augur {
 
@@ -24,16 +25,13 @@ struct TrainOptions {
   std::function<void()> evaluated;
 };
 
-struct TrainOutcome {
-  int64_t steps = 0;
+struct TrainOutcome : RunResult {
   std::optional<double> before, after;  // accuracy on eval.files, before the first step and at the end
-  double train_seconds = 0;
-  std::string stopped_by;  // the signal that ended it early, or empty
 };
 
-// Runs to train.steps, or until a signal asks to stop; resumes from the run directory's newest checkpoint as
-// run.resume says. Progress goes to standard error. Writes config.yaml, metrics.jsonl, tensorboard/,
-// points.jsonl, tokens.jsonl, checkpoints/, and at the end model/ and summary.json.
+// Runs to train.steps, or until a signal asks to stop; resumes as run.resume says (train/run/resume.h).
+// Progress goes to standard error. Writes config.yaml, metrics.jsonl, tensorboard/, points.jsonl,
+// tokens.jsonl, checkpoints/, and at the end model/ and summary.json.
 TrainOutcome RunTraining(const RlConfig& config, const TrainOptions& options);
 
 }  // namespace augur

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/stop_signals.h"
 #include "reward/advantage.h"
 
 namespace augur {
@@ -44,21 +45,25 @@ ExperienceMaker::ExperienceMaker(const RlConfig& config, const ModelText& text,
       text_(text),
       prompts_(prompts),
       engine_(engine),
-      order_(prompts.prompts.size(), static_cast<uint64_t>(config.run.seed), config.data.shuffle) {}
+      order_(prompts.prompts.size(), static_cast<uint64_t>(config.run.seed), config.data.shuffle) {
+  engine.CheckOptions(TrainingSampling(config, text), !config.rollout.stop.empty());
+}
 
-Experience ExperienceMaker::Make(uint64_t* position) {
+Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
+  uint64_t next = *position;
   Experience experience;
   experience.weight_version = engine_.weight_version();
   const auto wanted = static_cast<size_t>(config_.rollout.prompts);
   while (true) {
     const size_t before = experience.rollouts.size();
-    Generate(position, &experience);
-    ScoreAll(before, &experience);
-    if (!config_.algorithm.dynamic_sampling) return experience;
+    Generate(&next, watch, &experience);
+    ScoreAll(before, watch, &experience);
+    if (!config_.algorithm.dynamic_sampling) break;
     DropEqualGroups(&experience);
     if (experience.prompts.size() >= wanted || experience.refills >= config_.algorithm.max_refills) break;
     ++experience.refills;
   }
+  *position = next;
   const size_t groups = std::min(wanted, experience.prompts.size());
   const size_t responses = groups * static_cast<size_t>(config_.rollout.group);
   experience.prompts.resize(groups);
@@ -68,7 +73,7 @@ Experience ExperienceMaker::Make(uint64_t* position) {
   return experience;
 }
 
-void ExperienceMaker::Generate(uint64_t* position, Experience* experience) {
+void ExperienceMaker::Generate(uint64_t* position, const Watch& watch, Experience* experience) {
   const auto start = Clock::now();
   std::vector<GenerateRequest> requests;
   for (int64_t i = 0; i < config_.rollout.prompts; ++i, ++*position) {
@@ -80,6 +85,11 @@ void ExperienceMaker::Generate(uint64_t* position, Experience* experience) {
   if (!config_.rollout.stop.empty()) {
     hooks.text = [this](int32_t token) { return text_.tokenizer.TokenBytes(token); };
   }
+  if (watch) {
+    hooks.progress = [&](const GenerateProgress& now) {
+      watch({"generating", now.finished, now.total, "responses", now.new_tokens});
+    };
+  }
   for (Rollout& rollout : engine_.Generate(requests, TrainingSampling(config_, text_), hooks)) {
     experience->generated_tokens += static_cast<int64_t>(rollout.tokens.size());
     experience->failed += rollout.finish == FinishReason::kFailed;
@@ -90,12 +100,17 @@ void ExperienceMaker::Generate(uint64_t* position, Experience* experience) {
   RequireAnyResponse(*experience);
 }
 
-void ExperienceMaker::ScoreAll(size_t from, Experience* experience) {
+void ExperienceMaker::ScoreAll(size_t from, const Watch& watch, Experience* experience) {
   const auto start = Clock::now();
   const RewardSection& reward = config_.reward;
   const auto group = static_cast<size_t>(config_.rollout.group);
   std::vector<ScoredResponse> scored;
   for (size_t i = from; i < experience->rollouts.size(); ++i) {
+    CheckStop();
+    if (watch) {
+      watch({"scoring", static_cast<int64_t>(i - from),
+             static_cast<int64_t>(experience->rollouts.size() - from), "responses"});
+    }
     const Rollout& rollout = experience->rollouts[i];
     const Prompt& prompt = prompts_.prompts[experience->prompts[i / group]];
     const Score score = ScoreResponse(reward, prompt, text_.ResponseText(rollout.tokens));

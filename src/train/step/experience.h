@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "data/prompt_length.h"
 #include "data/prompt_order.h"
+#include "metrics/progress.h"
 #include "rollout/engine.h"
 #include "rollout/prompts.h"
 #include "train/step/rewards.h"
@@ -28,18 +29,20 @@ struct Experience {
 
 class ExperienceMaker {
  public:
-  // All arguments must outlive this object.
+  // All arguments must outlive this object. Throws Error for settings that the model cannot sample with.
   ExperienceMaker(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
                   Engine& engine);
 
   // The next rollout.prompts groups from `*position` of the prompt order on, which it moves forward. Draws
   // depend on the seed and that position alone. With dynamic sampling, groups whose rewards are all equal are
-  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then.
-  Experience Make(uint64_t* position);
+  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then. `watch`
+  // is told how far generation and scoring are. What it throws, Stopped included, leaves the position.
+  Experience Make(uint64_t* position, const std::function<void(const Stage&)>& watch = {});
 
  private:
-  void Generate(uint64_t* position, Experience* experience);
-  void ScoreAll(size_t from, Experience* experience);
+  using Watch = std::function<void(const Stage&)>;
+  void Generate(uint64_t* position, const Watch& watch, Experience* experience);
+  void ScoreAll(size_t from, const Watch& watch, Experience* experience);
   void DropEqualGroups(Experience* experience) const;
 
   const RlConfig& config_;

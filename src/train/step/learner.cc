@@ -182,6 +182,11 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
   }
   cuts.push_back(samples.size());
   AddAnchors(samples);
+  int64_t done = 0, total = 0;  // tokens
+  for (const TrainSample& sample : samples) total += sample.length() * config_.train.epochs;
+  if (hooks.several_updates && config_.train.epochs * (static_cast<int64_t>(cuts.size()) - 1) > 1) {
+    hooks.several_updates();
+  }
   for (int64_t epoch = 0; epoch < config_.train.epochs; ++epoch) {
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const bool last = epoch + 1 == config_.train.epochs && i + 2 == cuts.size();
@@ -192,6 +197,8 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
       const DecisionVisitor visit = [&](const MicroBatch& batch, const PolicyLoss& out) {
         if (first) mismatch.Add(batch, out);
         if (last && hooks.last_minibatch) hooks.last_minibatch(batch, out);
+        done += batch.packed.tokens.size(0);
+        if (hooks.progress) hooks.progress(done, total);
       };
       Update(step, std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]), here, visit, metrics);
       if (first) mismatch.AddTo(metrics);

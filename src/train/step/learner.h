@@ -23,6 +23,10 @@ struct LearnHooks {
   // before.
   std::function<void(std::span<const TrainSample> samples, const StepSums& sums)> before_update;
   std::function<void(const UpdateResult& result)> after_update;
+  // Called before the first update of a step that has several.
+  std::function<void()> several_updates;
+  // Called after every micro-batch with the tokens read so far in this step, and all there are to read.
+  std::function<void(int64_t done, int64_t total)> progress;
   // The next update's gradient is spoilt with a NaN, to try the guard.
   bool spoil_gradient = false;
 };

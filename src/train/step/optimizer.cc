@@ -137,6 +137,14 @@ std::vector<StateTensor> Optimizer::State() const {
   return state;
 }
 
+std::vector<at::Tensor> Optimizer::StateTensors() const {
+  std::vector<at::Tensor> tensors;
+  for (const std::vector<at::Tensor>* kind : {&master_, &first_, &second_}) {
+    tensors.insert(tensors.end(), kind->begin(), kind->end());
+  }
+  return tensors;
+}
+
 void Optimizer::Restored(int64_t updates) {
   const at::NoGradGuard no_grad;
   updates_ = updates;

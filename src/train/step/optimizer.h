@@ -64,6 +64,8 @@ class Optimizer {
   int64_t updates() const { return updates_; }
   // Everything a checkpoint must hold beside updates().
   std::vector<StateTensor> State() const;
+  // The same values as whole tensors, whichever parts the model's files have; not copies.
+  std::vector<at::Tensor> StateTensors() const;
   // After the tensors of State() have been filled: the model takes over the master's values.
   void Restored(int64_t updates);
 

@@ -36,7 +36,8 @@ PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, const Forwa
 }  // namespace
 
 SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const SftExample> examples,
-                      int64_t micro_tokens, const ForwardOptions& forward) {
+                      int64_t micro_tokens, const ForwardOptions& forward,
+                      const std::function<void(int64_t done, int64_t total)>& progress) {
   std::vector<Rollout> rollouts;
   for (const SftExample& example : examples) rollouts.push_back(AsRollout(example));
   std::vector<TrainSample> samples;
@@ -44,6 +45,8 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
   const std::vector<float> weights = SampleWeights(Aggregation::kTokenMean, samples, 0);
   const std::vector<size_t> cuts = SplitByTokens(samples, micro_tokens);
   SftSums sums;
+  int64_t total = 0;
+  for (const TrainSample& sample : samples) total += sample.length();
   const float* weight = weights.data();
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const auto part = std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
@@ -57,6 +60,7 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
     sums.loss -= out.logprobs.sum().item().toDouble();
     sums.tokens += static_cast<int64_t>(tokens);
     sums.packed_tokens += batch.packed.tokens.size(0);
+    if (progress) progress(sums.packed_tokens, total);
   }
   sums.loss /= static_cast<double>(sums.tokens);
   return sums;

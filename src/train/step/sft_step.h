@@ -1,6 +1,7 @@
 // Supervised fine-tuning's gradient: the cross-entropy of given responses.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -19,8 +20,10 @@ struct SftSums {
 };
 
 // Adds the gradient of the mean over all response tokens of the batch to the optimizer's, whatever the
-// micro-batches. The logits of one chunk exist at a time.
+// micro-batches. The logits of one chunk exist at a time. `progress` is told the tokens read so far, and all
+// there are to read.
 SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const SftExample> examples,
-                      int64_t micro_tokens, const ForwardOptions& forward);
+                      int64_t micro_tokens, const ForwardOptions& forward,
+                      const std::function<void(int64_t done, int64_t total)>& progress = {});
 
 }  // namespace augur

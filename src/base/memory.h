@@ -1,0 +1,15 @@
+// The machine's memory.
+#pragma once
+
+#include <cstdint>
+
+namespace augur {
+
+// Bytes that can be had without swapping.
+int64_t AvailableMemory();
+
+// The most bytes this process could ever have: what is built in, or what its control group or resource limits
+// leave.
+int64_t MostMemory();
+
+}  // namespace augur

@@ -1,0 +1,95 @@
+#include "train/checkpoint/export.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/run_directory.h"
+#include "formats/safetensors.h"
+#include "model/save.h"
+#include "model/weight_cast.h"
+#include "train/checkpoint/checkpoint.h"
+
+namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+void RequireEmpty(const fs::path& out) {
+  std::error_code none;
+  if (!fs::exists(out, none)) return;
+  if (!fs::is_directory(out, none)) throw Error(out.string(), "is a file", "name a new directory");
+  if (!fs::is_empty(out, none)) throw Error(out.string(), "is not empty", "name a new directory");
+}
+
+void FillFromMaster(const fs::path& path, const Model& model) {
+  const at::NoGradGuard no_grad;
+  const SafetensorsFile file(path);
+  for (const StoredTensor& tensor : StoredTensors(model)) {
+    const auto found = file.tensors().find("master." + tensor.name);
+    if (found == file.tensors().end() || found->second.shape != tensor.Shape()) {
+      throw Error(path.string(), fmt::format("the tensor {} is missing or of another shape", tensor.name),
+                  "export another checkpoint");
+    }
+    if (!CastWeights(found->second, tensor.Part(tensor.parameter))) {
+      throw Error(path.string(), fmt::format("the tensor {} holds NaN or infinite values", tensor.name),
+                  "the run broke down before this checkpoint; export an earlier one");
+    }
+    ReleasePages(found->second.bytes);
+  }
+}
+
+bool CopyTokenizer(const fs::path& from, const fs::path& out) {
+  if (!fs::exists(from / "tokenizer.json")) return false;
+  CopyTokenizerFiles(from, out);
+  return true;
+}
+
+}  // namespace
+
+fs::path CheckpointOf(const fs::path& path) {
+  if (IsCheckpoint(path)) {
+    if (const auto why = WhyDamaged(path)) throw Error(path.string(), *why, "export another checkpoint");
+    return path;
+  }
+  if (!IsRun(path)) {
+    throw Error(path.string(), fs::exists(path) ? "is neither a run nor a checkpoint" : "does not exist",
+                "name a run's directory or one of its checkpoints (RUN/checkpoints/global_step_N)");
+  }
+  const auto found = CheckpointStore(path).FindCurrent(
+      [](const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); });
+  if (!found) {
+    const fs::path model = path / kRunModel;
+    throw Error(path.string(), "has no checkpoint",
+                fs::exists(model) ? fmt::format("its model is {}", model.string())
+                                  : "let the run save one first (checkpoint.every)");
+  }
+  return *found;
+}
+
+Export ExportCheckpoint(const fs::path& checkpoint, const fs::path& out, std::optional<DType> dtype) {
+  RequireEmpty(out);
+  const fs::path path = checkpoint / kCheckpointState;
+  const Json state = ParseJson(ReadFile(path), path.string());
+  Export made{.checkpoint = checkpoint};
+  try {
+    const Json& source = state.at("model");
+    made.step = state.at("step");
+    made.dtype = dtype.value_or(source.at("dtype") == "fp32" ? DType::kF32 : DType::kBF16);
+    const Model model =
+        AllocateModel(ParseModelConfig(source.at("config"), path.string()),
+                      made.dtype == DType::kF32 ? at::kFloat : at::kBFloat16, at::Device(at::kCPU));
+    FillFromMaster(checkpoint / kCheckpointTensors, model);
+    SaveModel(model, out);
+    const fs::path run = fs::absolute(checkpoint).lexically_normal().parent_path().parent_path();
+    made.has_tokenizer =
+        CopyTokenizer(source.at("path").get<std::string>(), out) || CopyTokenizer(run / kRunModel, out);
+  } catch (const Json::exception& fault) {
+    throw Error(path.string(), fault.what(), "export a checkpoint of this version");
+  }
+  return made;
+}
+
+}  // namespace augur

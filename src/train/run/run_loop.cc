@@ -1,0 +1,275 @@
+#include "train/run/run_loop.h"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/run_directory.h"
+#include "base/run_lock.h"
+#include "data/fingerprint.h"
+#include "metrics/metrics_file.h"
+#include "metrics/tensorboard.h"
+#include "model/config.h"
+#include "ops/out_of_memory.h"
+#include "rollout/device.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/run/resume.h"
+
+namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A figure that is not finite, which JSON lacks, is null.
+Json FiguresToJson(const Metrics& figures) {
+  Json json = Json::object();
+  for (const auto& [name, value] : figures) json[name] = std::isfinite(value) ? Json(value) : Json();
+  return json;
+}
+
+Metrics FiguresFromJson(const Json& json) {
+  Metrics figures;
+  for (const auto& [name, value] : json.items()) {
+    figures[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  }
+  return figures;
+}
+
+class Loop {
+ public:
+  Loop(const RunSetup& setup, StepWork& work);
+  RunResult ToEnd();
+
+ private:
+  void Begin();
+  std::vector<std::string> DataChanges(const fs::path& checkpoint) const;
+  void Load(const fs::path& checkpoint);
+  void Steps();
+  void FinishStep();
+  void Log(const Metrics& figures);
+  void Save();
+  void StartProgress();
+  Error OutOfMemoryNow(const std::exception& fault) const;
+
+  const RunSetup& setup_;
+  StepWork& work_;
+  const fs::path run_;
+  const CheckpointStore store_;
+  const std::vector<FileFingerprint> data_;
+  const Json model_config_;
+  int64_t step_ = 0;  // finished ones
+  double seconds_ = 0;
+  int64_t saved_step_ = -1;
+  // The figures of step_ while its evaluation is to come and they are not in the log.
+  std::optional<Metrics> unlogged_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<Progress> progress_;
+  std::string stage_;
+  StageWatch watch_;
+};
+
+Loop::Loop(const RunSetup& setup, StepWork& work)
+    : setup_(setup),
+      work_(work),
+      run_(setup.run.dir),
+      store_(run_),
+      data_(Fingerprint(setup.data_files)),
+      model_config_(ReadModelConfig(setup.model.path).source) {
+  watch_ = [this](const Stage& stage) {
+    stage_ = stage.name;
+    progress_->Within(stage);
+  };
+  Begin();
+}
+
+void Loop::Begin() {
+  const Resume resume(setup_.run, store_);
+  const auto data_changes = [this](const fs::path& checkpoint) { return DataChanges(checkpoint); };
+  ResumePlan plan = resume.Plan(setup_.config_changes, data_changes);
+  if (plan.checkpoint) {
+    std::vector<std::string> changed = setup_.config_changes(*plan.checkpoint / kCheckpointConfig);
+    for (std::string& file : DataChanges(*plan.checkpoint)) changed.push_back(std::move(file));
+    RefuseChanges(setup_.run, *plan.checkpoint, changed);
+    plan.changed = !changed.empty();
+    Load(*plan.checkpoint);
+  } else if (work_.EvaluationDue(0)) {
+    unlogged_.emplace();
+  }
+  const int64_t kept_step = plan.checkpoint ? step_ : -1;
+  const int64_t kept_figures = unlogged_ ? step_ - 1 : kept_step;
+  resume.CarryOut(plan, kept_step, kept_figures);
+  if (plan.checkpoint && !plan.leaves_all) saved_step_ = step_;
+  WriteFileAtomically(run_ / kRunConfig, setup_.yaml);
+  if (setup_.log.tensorboard) tensorboard_.emplace(run_ / kTensorBoardDirectory, kept_figures);
+}
+
+std::vector<std::string> Loop::DataChanges(const fs::path& checkpoint) const {
+  const fs::path path = checkpoint / kCheckpointState;
+  const Json state = ParseJson(ReadFile(path), path.string());
+  try {
+    return state.contains("data") ? ChangedFiles(state.at("data"), data_) : std::vector<std::string>();
+  } catch (const Json::exception& fault) {
+    throw Error(path.string(), fault.what(), kOtherCheckpoint);
+  }
+}
+
+void Loop::Load(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kCheckpointState;
+  const Json state = ParseJson(ReadFile(path), path.string());
+  try {
+    step_ = state.at("step");
+    seconds_ = state.value("train_seconds", 0.0);
+    if (state.contains("unlogged")) unlogged_ = FiguresFromJson(state.at("unlogged"));
+    work_.Load(step_, checkpoint, state);
+  } catch (const Json::exception& fault) {
+    throw Error(path.string(), fault.what(), kOtherCheckpoint);
+  }
+  if (setup_.log.console) fmt::print(stderr, "resuming from {}\n", checkpoint.string());
+}
+
+RunResult Loop::ToEnd() {
+  const auto outcome = [this](const char* stopped_by) {
+    return RunResult{true, step_, seconds_, stopped_by, saved_step_};
+  };
+  StartProgress();
+  try {
+    const StopScope scope;
+    Steps();
+  } catch (const StoppedAmidUpdates&) {
+    progress_.reset();
+    return outcome(StopSignals::Received());
+  } catch (const Stopped&) {
+    if (saved_step_ != step_) Save();
+    progress_.reset();
+    return outcome(StopSignals::Received());
+  } catch (const std::exception& fault) {
+    progress_.reset();
+    if (!IsOutOfMemory(fault)) throw;
+    throw OutOfMemoryNow(fault);
+  }
+  if (!setup_.single_step && saved_step_ != step_) Save();
+  progress_.reset();
+  if (!setup_.single_step) work_.Finish(step_, seconds_);
+  return outcome("");
+}
+
+void Loop::Steps() {
+  if (unlogged_) FinishStep();
+  while (step_ < setup_.steps) {
+    CheckStop();
+    const auto start = Clock::now();
+    unlogged_ = work_.Step(step_ + 1, watch_);
+    ++step_;
+    seconds_ += SecondsSince(start);
+    FinishStep();
+    if (setup_.single_step) return;
+    if (setup_.checkpoint.every > 0 && step_ % setup_.checkpoint.every == 0 && saved_step_ != step_) {
+      const auto save = Clock::now();
+      Save();
+      seconds_ += SecondsSince(save);
+    }
+  }
+}
+
+void Loop::FinishStep() {
+  const bool evaluates = work_.EvaluationDue(step_);
+  std::string note;
+  if (evaluates) {
+    const auto start = Clock::now();
+    note = work_.Evaluate(step_, watch_, &*unlogged_);
+    if (step_ > 0) seconds_ += SecondsSince(start);
+  }
+  Log(*unlogged_);
+  if (evaluates && setup_.evaluated) setup_.evaluated();
+  if (step_ == 0) {
+    StartProgress();  // the time left is that of steps
+  } else {
+    progress_->Update(step_, work_.Headline(*unlogged_));
+  }
+  if (!note.empty()) progress_->Note(note);
+  unlogged_.reset();
+}
+
+void Loop::StartProgress() {
+  progress_.emplace(setup_.name, "step", setup_.steps,
+                    ProgressOptions{.shown = setup_.log.console, .begin = step_});
+}
+
+void Loop::Log(const Metrics& figures) {
+  AppendMetrics(run_, step_, figures);
+  if (tensorboard_) tensorboard_->Write(step_, figures);
+  if (setup_.logged) setup_.logged(step_, figures);
+}
+
+void Loop::Save() {
+  store_.Write(step_, setup_.checkpoint.keep, [this](const fs::path& directory) {
+    Json state = work_.Save(directory);
+    state["step"] = step_;
+    state["train_seconds"] = seconds_;
+    if (unlogged_) state["unlogged"] = FiguresToJson(*unlogged_);
+    state["data"] = ToJson(data_);
+    state["model"] = {{"path", fs::absolute(setup_.model.path).lexically_normal().string()},
+                      {"dtype", setup_.model.precision == Precision::kFp32 ? "fp32" : "bf16"},
+                      {"config", model_config_}};
+    WriteFileAtomically(directory / kCheckpointState, state.dump(2) + "\n");
+    WriteFileAtomically(directory / kCheckpointConfig, setup_.yaml);
+  });
+  saved_step_ = step_;
+}
+
+Error Loop::OutOfMemoryNow(const std::exception& fault) const {
+  return OutOfMemory(fmt::format("step {}{}{}", step_ + 1, stage_.empty() ? "" : ", ", stage_), fault,
+                     work_.MemoryRemedy(stage_));
+}
+
+}  // namespace
+
+RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make) {
+  SetThreads(setup.run.threads);
+  at::globalContext().setDeterministicAlgorithms(setup.run.deterministic, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  const RunLock lock(setup.run.dir);
+  const StopSignals signals;
+  StepWork* work = nullptr;
+  try {
+    const StopScope scope;
+    work = &make();
+  } catch (const Stopped&) {
+    return {.began = false, .stopped_by = StopSignals::Received()};
+  } catch (const std::exception& fault) {
+    if (!IsOutOfMemory(fault)) throw;
+    throw OutOfMemory(
+        setup.model.path, fault,
+        "the model does not fit: take a smaller one, model.precision bf16, optimizer_dtype bf16, or "
+        "a device with more memory");
+  }
+  return Loop(setup, *work).ToEnd();
+}
+
+std::string StopMessage(const RunResult& outcome, int64_t steps) {
+  if (!outcome.began) {
+    return fmt::format("stopped by {} before it began; nothing was changed. The same command goes on.",
+                       outcome.stopped_by);
+  }
+  if (outcome.saved_step == outcome.steps) {
+    return fmt::format("stopped by {} after step {} of {}; saved. The same command goes on from there.",
+                       outcome.stopped_by, outcome.steps, steps);
+  }
+  if (outcome.saved_step < 0) {
+    return fmt::format("stopped by {} after step {} of {}; nothing was saved. The same command begins again.",
+                       outcome.stopped_by, outcome.steps, steps);
+  }
+  return fmt::format(
+      "stopped by {} after step {} of {}, amid the updates of the next one. The same command goes on from "
+      "step "
+      "{}, which was saved.",
+      outcome.stopped_by, outcome.steps, steps, outcome.saved_step);
+}
+
+}  // namespace augur

@@ -1,0 +1,143 @@
+"""Nothing silent: what is odd about a model, its data or the machine gets a line with a remedy."""
+
+import json
+import os
+import resource
+import shutil
+import time
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from conftest import ROOT, run_augur
+from train_runs import make_policy, small_config, start, write_config
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    return make_policy(tmp_path_factory.mktemp("policy"))
+
+
+def refused(*args, **kwargs):
+    """The one line of a user's error."""
+    done = run_augur(*args, check=False, **kwargs)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done
+    return done.stderr
+
+
+def test_a_tokenizer_far_smaller_than_the_head_is_named(tmp_path, policy):
+    wide = tmp_path / "wide"
+    shutil.copytree(policy, wide)
+    fields = json.loads((wide / "config.json").read_text())
+    (wide / "config.json").write_text(json.dumps(fields | {"vocab_size": 1000}))
+    tensors = load_file(wide / "model.safetensors")
+    table = tensors["model.embed_tokens.weight"]
+    tensors["model.embed_tokens.weight"] = table.repeat(4, 1)[:1000].contiguous()
+    save_file(tensors, wide / "model.safetensors")
+    for command in (
+        ("train", small_config(tmp_path, wide, train__steps=1)),
+        ("generate", wide, "--prompt", "1 2", "--max-tokens", 2),
+        ("eval", wide, "--data", "task:sort:count=2", "--verifier", "exact", "--max-tokens", 2),
+    ):
+        warning = run_augur(*command).stderr
+        assert "warning" in warning and "272 tokens" in warning and "1000 rows" in warning, warning
+    assert "rows" not in run_augur("generate", policy, "--prompt", "1 2", "--max-tokens", 2).stderr
+
+
+@pytest.mark.parametrize(("overlong", "what"), [("drop", "left out"), ("truncate_left", "cut at the left")])
+def test_prompts_dropped_or_cut_are_counted_at_the_start(tmp_path, policy, overlong, what):
+    data = tmp_path / "rows.jsonl"
+    prompts = ["1 2 =", "3 4 =", "5 " * 60, "6 " * 60]
+    data.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in prompts))
+    changes = dict(data__max_prompt_tokens=20, data__overlong=overlong, data__train=f"[{data}]", train__steps=1)
+    said = run_augur("train", small_config(tmp_path, policy, **changes)).stderr
+    assert f"{data}: 2 of 4 prompts {what}" in said and "data.max_prompt_tokens" in said
+    sft = tmp_path / "sft.yaml"
+    sft.write_text(
+        f"run: {{dir: {tmp_path / 'sft'}, threads: 1}}\nmodel: {{path: {policy}}}\nlog: {{console: false}}\n"
+        f"data: {{train: [{data}], max_prompt_tokens: 20, overlong: {overlong}}}\nsft: {{steps: 1, batch: 2}}\n"
+    )
+    assert f"2 of 4 prompts {what}" in run_augur("sft", sft).stderr
+
+
+def test_chat_without_a_chat_format_is_an_error(tmp_path, policy):
+    for command in (
+        ("generate", policy, "--chat", "--prompt", "hello"),
+        ("eval", policy, "--chat", "--data", "task:sort:count=2"),
+        ("train", small_config(tmp_path, policy, data__chat="always")),
+    ):
+        line = refused(*command)
+        assert "no chat format" in line and "--chat-format" in line and "data.chat_format" in line
+    run_augur("generate", policy, "--chat", "--chat-format", "chatml", "--prompt", "hello", "--max-tokens", 2)
+
+
+@pytest.mark.parametrize("prompts", [10**6, 10**9, 10**12, 10**18])
+@pytest.mark.parametrize("key", ["rollout.prompts", "rollout.group", "rollout.staleness", "eval.samples"])
+def test_a_number_that_no_memory_holds_is_refused_at_once(tmp_path, policy, key, prompts):
+    before = time.monotonic()
+    line = refused("train", small_config(tmp_path, policy, train__minibatch=0), f"{key}={prompts}")
+    assert key in line or key.split(".")[1] in line
+    assert time.monotonic() - before < 5
+
+
+def test_bytes_that_are_no_parquet_are_called_so(tmp_path, policy):
+    data = tmp_path / "rows.parquet"
+    for content in (os.urandom(1000), b"", b'{"prompt": "1", "answer": "1"}\n'):
+        data.write_bytes(content)
+        for command in (("prompts", data), ("train", small_config(tmp_path, policy, data__train=f"[{data}]"))):
+            line = refused(*command)
+            assert f"{data}: is named .parquet and is none" in line and "JSON:" not in line
+
+
+def test_files_of_other_commands_are_sent_there(tmp_path, policy):
+    line = refused("sft", ROOT / "recipes" / "quickstart.yaml")
+    assert "belongs to a file of augur train; run augur train with it" in line
+    line = refused("sft", small_config(tmp_path, policy, model__reference="x"))
+    assert "run augur train with it" in line  # although model.reference, an unknown key here, comes first
+    assert "run augur compare with it" in refused("sft", ROOT / "recipes" / "compare-tiny.yaml")
+    assert "run augur sft with it" in refused("train", ROOT / "recipes" / "tiny-sft.yaml")
+
+
+def limited(gib):
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (int(gib * 2**30), resource.RLIM_INFINITY))
+
+
+def test_memory_that_runs_out_in_a_step_is_named_with_the_settings_that_need_it(tmp_path, policy):
+    """Room for the model, but not for the activations of a micro-batch of this size."""
+    big = dict(
+        rollout__prompts=4096, rollout__group=16, train__minibatch=0, train__micro_tokens=10**7, eval__files="[]",
+        log__console="true", reward__overlong_buffer=0, rollout__max_tokens=2,
+    )  # fmt: skip
+    for memory in (3, 2.5, 2):
+        process = start(small_config(tmp_path, policy, **big), preexec_fn=limited(memory))
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 2 and "internal error" not in err, err
+        last = err.splitlines()[-1]
+        assert "memory of this machine is full" in last or "takes at least" in last, err
+        if "step 1, updating" in last:
+            assert "train.micro_tokens=5000000" in last and "chunk" not in last
+            return
+    raise AssertionError("never got to the updates")
+
+
+def test_a_model_that_cannot_be_trained_here_is_refused_before_it_is_loaded(tmp_path, policy):
+    huge = tmp_path / "huge"
+    shutil.copytree(policy, huge)
+    fields = json.loads((huge / "config.json").read_text())
+    (huge / "config.json").write_text(json.dumps(fields | {"hidden_size": 2**17, "num_hidden_layers": 64}))
+    line = refused("train", small_config(tmp_path, huge))
+    assert "takes at least" in line and "GiB" in line
+
+
+def test_the_time_left_counts_the_step_under_way(tmp_path, policy):
+    """After a first step of seconds, the second shows what it does and what is left of the run."""
+    config = write_config(tmp_path / "c.yaml", policy, tmp_path / "run", train__epochs=1500, train__steps=3)
+    process = start(config)
+    shown = []
+    for line in process.stderr:
+        shown.append(line)
+        if "step 1/3" in line and "updating" in line:
+            break
+    assert " left" in shown[-1], shown
+    process.kill()
+    process.communicate()

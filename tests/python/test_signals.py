@@ -1,0 +1,148 @@
+"""SIGTERM and SIGINT: work stops where it is, the unfinished step is dropped, and resumed it is the same run."""
+
+import json
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import PROGRAM, run_augur
+from train_runs import (
+    make_policy,
+    read_metrics,
+    small_config,
+    stands_at,
+    start,
+    steps_of,
+    wait_for_line,
+    wait_for_step,
+    without_times,
+    write_config,
+)
+
+SOON = 10  # seconds for a stop on a busy machine; what is stopped would take minutes
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory):
+    return make_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="session")
+def talker(tmp_path_factory, policy):
+    """The same model, whose responses rarely end before the limit."""
+    directory = tmp_path_factory.mktemp("talker") / "model"
+    shutil.copytree(policy, directory)
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": 269}))
+    return directory
+
+
+def stop_soon(process, stop=signal.SIGTERM):
+    """Sends the signal; what was printed, once the process has ended by itself."""
+    before = time.monotonic()
+    process.send_signal(stop)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert time.monotonic() - before < SOON
+    return out
+
+
+def test_generation_is_stopped_and_shows_itself(tmp_path, talker):
+    config = write_config(
+        tmp_path / "c.yaml", talker, tmp_path / "run", rollout__prompts=4096, rollout__group=64,
+        rollout__max_tokens=100, train__minibatch=0, train__steps=3,
+    )  # fmt: skip
+    process = start(config)
+    line = wait_for_line(process, "generating")
+    assert re.search(r"train: step 0/3  generating: \d+/262144 responses, \d+ tokens", line), line
+    assert "stopped by SIGTERM after step 0 of 3; saved. The same command goes on" in stop_soon(process)
+    assert stands_at(tmp_path / "run") == 0
+
+
+def test_the_first_evaluation_is_stopped_and_shows_itself(tmp_path, talker):
+    config = small_config(
+        tmp_path, talker, eval__files="[task:sort:numbers=4:count=4096]", eval__samples=64, eval__max_tokens=100,
+        log__console="true",
+    )  # fmt: skip
+    process = start(config)
+    line = wait_for_line(process, "evaluating")
+    assert re.search(r"train: step 0/12  evaluating: \d+/262144 responses, \d+ tokens", line), line
+    assert "stopped by SIGTERM after step 0" in stop_soon(process)
+
+
+def test_updates_are_stopped_and_show_themselves(tmp_path, policy):
+    """Thousands of updates in a step: those of the unfinished one are undone."""
+    config = write_config(
+        tmp_path / "c.yaml", policy, tmp_path / "run", train__epochs=100000, train__steps=2, train__lr=1e-5
+    )
+    process = start(config)
+    line = wait_for_line(process, "updating")
+    assert re.search(r"train: step 0/2  updating: \d+/\d+ tokens", line), line
+    assert "stopped by SIGTERM after step 0 of 2; saved" in stop_soon(process)
+    saved = json.loads((tmp_path / "run" / "checkpoints" / "global_step_0" / "state.json").read_text())
+    assert saved["updates"] == 0 and len(saved["waiting"]) == 1  # what was generated is not generated again
+
+
+VARIANTS = {
+    "minibatches": dict(train__epochs=3),
+    "one update and audits": dict(train__minibatch=0, audit__every=1),
+    "stale": dict(rollout__staleness=2, train__epochs=2),
+    "dynamic": dict(algorithm__dynamic_sampling="true"),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_stopped_again_and_again_it_is_the_same_run(tmp_path, policy, variant):
+    """Steps of some hundred milliseconds, in each of which a signal may come anywhere."""
+    settings = dict(
+        rollout__prompts=32, rollout__group=8, train__minibatch=4, train__steps=6, checkpoint__every=0,
+        eval__files="[task:sort:numbers=4:count=64:seed=9]", eval__samples=4, eval__every=2,
+    )  # fmt: skip
+    settings |= VARIANTS[variant]
+    run_augur("train", small_config(tmp_path, policy, "whole", **settings))
+    config = small_config(tmp_path, policy, "cut", **settings)
+    rng = random.Random(variant)
+    run, stops = tmp_path / "cut", set()
+    for stop in [signal.SIGTERM, signal.SIGINT] * 5:
+        process = start(config)
+        time.sleep(rng.uniform(0.3, 1.3))
+        process.send_signal(stop)
+        out, err = process.communicate(timeout=60)
+        if process.returncode == -stop:  # before the run had begun
+            continue
+        assert process.returncode == 0, err
+        found = re.search(rf"stopped by {stop.name} after step (\d+) of 6", out)
+        if not found:
+            break
+        stops.add(int(found[1]))
+        if "; saved" in out:
+            assert stands_at(run) == int(found[1])
+    assert stops
+    run_augur("train", config)
+    assert without_times(read_metrics(run)) == without_times(read_metrics(tmp_path / "whole"))
+    for name in ("tokens.jsonl", "points.jsonl"):
+        assert (run / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_two_signals_at_once_count_as_one(tmp_path, policy):
+    config = small_config(tmp_path, policy, checkpoint__every=0, train__steps=100000)
+    process = start(config)
+    wait_for_step(tmp_path / "run", 2, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.02)
+    out = stop_soon(process)
+    step = int(re.search(r"stopped by SIGTERM after step (\d+)", out)[1])
+    assert stands_at(tmp_path / "run") == step and steps_of(tmp_path / "run")[-1] == step
+
+
+def test_timeout_ends_a_run_with_its_work_saved(tmp_path, policy):
+    for number in range(4):
+        run = tmp_path / f"run{number}"
+        config = small_config(tmp_path, policy, f"run{number}", checkpoint__every=0, train__steps=100000)
+        done = subprocess.run(["timeout", "2", PROGRAM, "train", config], capture_output=True, text=True)
+        assert done.returncode == 124 and "saved" in done.stdout, done
+        assert steps_of(run) == list(range(stands_at(run) + 1))
