@@ -12,11 +12,17 @@ import verl
 from augur import guards
 
 try:
+    from verl.workers import engine as engines
+
     from augur.verl.agent_loop import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, tell_validation
     from augur.verl.config import LOSS_MODES, check_in_driver
     from augur.verl.engine import AugurFSDPEngine
     from augur.verl.loss import rule_of
     from augur.verl.replicas import register_replicas
+
+    AugurMegatronEngine = None
+    if getattr(engines, "MegatronEngineWithLMHead", None) is not None:  # None where megatron-core is not installed
+        from augur.verl.megatron_engine import AugurMegatronEngine
 
     tell_validation()
     check_in_driver()
@@ -32,6 +38,7 @@ except Exception as error:
 __all__ = [
     "LOSS_MODES",
     "AugurFSDPEngine",
+    "AugurMegatronEngine",
     "AugurSingleTurnAgentLoop",
     "AugurToolAgentLoop",
     "SupportMixin",

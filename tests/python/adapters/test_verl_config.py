@@ -1,5 +1,6 @@
 """What of verl's configuration the adapter refuses, its launch script, and its entry point."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -18,44 +19,76 @@ from augur.verl.config import check_config, support_size_of
 from verl_cpu import PROMPT  # noqa: F401  sets the platform
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "python" / "examples" / "verl" / "qwen3_4b.sh"
+EXAMPLES = ROOT / "python" / "examples" / "verl"
+SCRIPT = EXAMPLES / "qwen3_4b.sh"
 
 
 def environment(**changes):
     return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | changes
 
 
-@pytest.fixture(scope="module")
-def script_config():
-    """The configuration that the launch script gives verl, composed by verl's own entry point."""
-    command = ["bash", SCRIPT, "4", "/models/Qwen3-4B-Base", "train.parquet", "val.parquet", "--cfg", "job"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+def compose(*command):
+    """The configuration that a launch script gives verl, composed by verl's own entry point."""
+    done = subprocess.run(["bash", *command, "--cfg", "job"], capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr
     return OmegaConf.create(done.stdout)
 
 
-def test_the_launch_script_sets_the_papers_hyperparameters(script_config):
-    actor, rollout = script_config.actor_rollout_ref.actor, script_config.actor_rollout_ref.rollout
-    check_config(script_config)
-    assert script_config.trainer.nnodes == 4 and script_config.trainer.n_gpus_per_node == 8
-    assert script_config.data.train_batch_size == 64 and actor.ppo_mini_batch_size == 16
-    assert (script_config.data.max_prompt_length, script_config.data.max_response_length) == (2048, 8192)
+@pytest.fixture(scope="module")
+def script_config():
+    return compose(SCRIPT, "4", "/models/Qwen3-4B-Base", "train.parquet", "val.parquet")
+
+
+@pytest.fixture(scope="module", params=["e2e", "rollout"])
+def fp8_config(request):
+    script = EXAMPLES / "qwen3_30b_a3b_fp8.sh"
+    config = compose(script, "4", request.param, "/models/Qwen3-30B-A3B-Base", "train.parquet", "val.parquet")
+    return request.param, config
+
+
+def check_hyperparameters(config, batch, group):
+    """Those that the paper lists, and what verl and the adapter themselves make of the configuration."""
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    verl.utils.config.validate_config(config, use_reference_policy=False, use_critic=False)
+    assert config.trainer.nnodes == 4 and config.trainer.n_gpus_per_node == 8
+    assert config.data.train_batch_size == batch and actor.ppo_mini_batch_size == 16
+    assert (config.data.max_prompt_length, config.data.max_response_length) == (2048, 8192)
     assert actor.optim.lr == 1e-6 and actor.ppo_epochs == 1
-    assert rollout.n == 8 and rollout.temperature == 1.0 and rollout.val_kwargs.n == 16
-    assert support_size_of(rollout) == 20
-
-
-def test_the_launch_script_becomes_verls_dataclasses(script_config):
-    config = omega_conf_to_dataclass(script_config.actor_rollout_ref.actor)
-    rule = rule_of(config)
+    assert rollout.n == group and rollout.temperature == 1.0 and rollout.val_kwargs.n == 16
+    rule = rule_of(omega_conf_to_dataclass(actor))
     assert (rule.proximity, rule.direction, rule.tail) == ("kl", "predicted", "aggregated")
     assert rule.delta == rule.delta_negative == 0.15 and rule.action == "drop"
-    assert support_size_of(omega_conf_to_dataclass(script_config.actor_rollout_ref.rollout)) == 20
+    assert support_size_of(omega_conf_to_dataclass(rollout)) == support_size_of(rollout) == 20
 
 
-def test_the_launch_script_says_how_it_is_used():
-    done = subprocess.run(["bash", SCRIPT, "4"], capture_output=True, text=True)
-    assert done.returncode == 2 and "qwen3_4b.sh NODES MODEL TRAIN.parquet VAL.parquet" in done.stderr
+def test_the_launch_script_sets_the_papers_hyperparameters(script_config):
+    check_hyperparameters(script_config, batch=64, group=8)
+
+
+def test_the_fp8_script_sets_the_papers_hyperparameters_and_precision(fp8_config):
+    precision, config = fp8_config
+    check_hyperparameters(config, batch=128, group=16)
+    actor = config.actor_rollout_ref.actor
+    assert actor.strategy == "megatron" and config.actor_rollout_ref.rollout.quantization == "fp8"
+    overrides = OmegaConf.to_container(actor.megatron.override_transformer_config)
+    transformer_config = pytest.importorskip("megatron.core.transformer.transformer_config").TransformerConfig
+    known = {field.name for field in dataclasses.fields(transformer_config)}
+    assert overrides.keys() <= known
+    wanted = {"fp8": "e4m3", "fp8_recipe": "blockwise"} if precision == "e2e" else {}
+    assert {name: value for name, value in overrides.items() if name.startswith("fp8")} == wanted
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("qwen3_4b.sh", ["4"]),
+        ("qwen3_30b_a3b_fp8.sh", ["4", "e2e", "model"]),
+        ("qwen3_30b_a3b_fp8.sh", ["4", "fp8", "model", "train", "val"]),
+    ],
+)
+def test_launch_scripts_say_how_they_are_used(script, arguments):
+    done = subprocess.run(["bash", EXAMPLES / script, *arguments], capture_output=True, text=True)
+    assert done.returncode == 2 and f"{script} NODES " in done.stderr and "TRAIN.parquet VAL.parquet" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ _DEVICE_MODULE = SimpleNamespace(
     current_device=lambda: "cpu",
     get_device_name=lambda: "CPU",
     is_available=lambda: True,
+    device_count=lambda: 0,
     manual_seed=torch.manual_seed,
     get_rng_state=torch.get_rng_state,
     set_rng_state=torch.set_rng_state,
