@@ -1,0 +1,24 @@
+# Before anything else fails: which of the system's packages are missing, and the one line that installs them.
+set(AUGUR_PACKAGES
+  CLI/CLI.hpp libcli11-dev
+  fmt/format.h libfmt-dev
+  nlohmann/json.hpp nlohmann-json3-dev
+  pcre2.h libpcre2-dev
+  utf8proc.h libutf8proc-dev
+  yaml.h libyaml-dev)
+set(missing "")
+list(LENGTH AUGUR_PACKAGES count)
+math(EXPR last "${count} - 1")
+foreach(i RANGE 0 ${last} 2)
+  math(EXPR j "${i} + 1")
+  list(GET AUGUR_PACKAGES ${i} header)
+  list(GET AUGUR_PACKAGES ${j} package)
+  find_path(AUGUR_HEADERS_OF_${package} ${header})
+  if(NOT AUGUR_HEADERS_OF_${package})
+    list(APPEND missing ${package})
+  endif()
+endforeach()
+if(missing)
+  list(JOIN missing " " names)
+  message(FATAL_ERROR "Augur needs packages that this system lacks. Install them:\n\n  sudo apt-get install ${names}\n")
+endif()
