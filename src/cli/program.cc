@@ -16,6 +16,7 @@
 #include "base/process_group.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "kernels/simd/isa.h"
 #include "ops/out_of_memory.h"
 
 namespace augur {
@@ -110,6 +111,7 @@ int RunCommand(int argc, const char* const* argv) {
   app.require_subcommand(0, 1);
   AddCommands(app);
   try {
+    CurrentIsa();  // a fault of AUGUR_CPU is told before anything begins
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());
     return 0;

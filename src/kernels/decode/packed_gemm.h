@@ -1,16 +1,16 @@
 // Products of a few to a few hundred rows with weights packed beforehand: the linear layers of generation.
 //
-// On ARM with the bf16 extension bfloat16 products run on BFMMLA, elsewhere on float multiply-adds over
-// panels of 16 columns. BFMMLA's products are exact; each of its sums rounds to odd rather than to nearest
-// and flushes subnormals, an error of one unit in the last place of a float, far below bfloat16's own.
-// Whatever the path, a row of the result depends on that row and the weights alone, bit for bit: not on the
-// other rows, their number, or the threads.
+// bfloat16 products run on BFMMLA, AMX or AVX-512's products of pairs where the machine has them, elsewhere
+// on float multiply-adds (simd/isa.h). The products of bfloat16 are exact in all; BFMMLA's sums round to odd
+// rather than to nearest, those of the first three flush subnormals: errors of one unit in the last place of
+// a float, far below bfloat16's own. Whatever the path, a row of the result depends on that row and the
+// weights alone, bit for bit: not on the other rows, their number, or the threads.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "kernels/simd/aligned.h"
 #include "kernels/simd/element.h"
 
 namespace augur {
@@ -35,17 +35,15 @@ class GemmRows {
 
   GemmFormat format() const { return format_; }
   int64_t rows() const { return rows_; }
-  const uint16_t* tiles() const { return tiles_.data(); }
-  uint16_t* tiles() { return tiles_.data(); }
-  const float* values() const { return values_.data(); }
+  // From a row that is a multiple of the kernels' row step.
+  std::byte* At(int64_t row) const;
   const float* scales() const { return format_ == GemmFormat::kFp8 ? scales_.data() : nullptr; }
 
  private:
   GemmFormat format_;
   int64_t rows_ = 0, width_ = 0;
-  std::vector<uint16_t> tiles_;  // BFMMLA: [rows / 8][width / 4][8][4]
-  std::vector<float> values_;    // otherwise: [rows, width]
-  std::vector<float> scales_;    // fp8: [rows]
+  AlignedBytes values_;        // as the kernels ask (tile_kernels.h)
+  std::vector<float> scales_;  // fp8: [rows]
 };
 
 // Weights [outputs, width].
@@ -70,20 +68,19 @@ class PackedWeights {
   int64_t inner() const { return inner_; }
   // Where an output stands among the padded ones, and its bias too.
   int64_t Column(int64_t output) const;
-  const uint16_t* tiles() const { return narrow_.get(); }
-  const float* panels() const { return wide_.get(); }
+  const std::byte* tiles() const { return tiles_.data(); }
   const float* scales() const { return format_ == GemmFormat::kFp8 ? scales_.data() : nullptr; }
 
  private:
   PackedWeights(GemmFormat format, int64_t outputs, int64_t width, int64_t inner);
-  int64_t FirstIndex(int64_t output) const;  // of an output's weights
+  // Calls f with the column of each of an output's weights and its index among all.
+  template <typename F>
+  void ForWeights(int64_t output, F f) const;
 
   GemmFormat format_ = GemmFormat::kFloat;
   int64_t outputs_ = 0, width_ = 0;
-  int64_t inner_ = 0;  // not 0: tiles of gates and ups take turns
-  std::unique_ptr<uint16_t[]>
-      narrow_;                     // BFMMLA: [outputs / 12][width / 4][12][4]; else [outputs / 16][width][16]
-  std::unique_ptr<float[]> wide_;  // [outputs / 16][width][16]
+  int64_t inner_ = 0;   // not 0: tiles of gates and ups take turns
+  AlignedBytes tiles_;  // of float or bfloat16 (tile_kernels.h)
   std::vector<float> scales_;
 };
 
@@ -96,8 +93,5 @@ void PackedGemm(const GemmRows& rows, const PackedWeights& weights, const float*
 // to [rows, inner] = silu(gate) * up, where the product, rounded to bfloat16, holds gates and ups. Only for
 // weights that fuse SwiGLU.
 void PackedGemmSwiglu(const GemmRows& rows, const PackedWeights& weights, const float* bias, GemmRows* to);
-
-// Whether bfloat16 products run on BFMMLA on this machine.
-bool HasBf16MatrixInstructions();
 
 }  // namespace augur

@@ -12,8 +12,7 @@ inline constexpr int kPageTokens = 16;
 inline int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // The pages of one layer: [pages, kv_heads, kPageTokens * padded]. What lies where within a head's part is
-// the kernels' own: keys [head_dim, kPageTokens], so that the scores of a page's tokens are one vector, and
-// values [kPageTokens, padded], or what BFMMLA asks (paged_attention_bf16.h).
+// the kernels' own (attention_kernels.h, paged_attention_bfmmla.h).
 template <typename T>
 struct KvPages {
   T* keys;
@@ -23,7 +22,7 @@ struct KvPages {
 struct PagedShape {
   int heads;  // a multiple of kv_heads; head h reads key/value head h / (heads / kv_heads)
   int kv_heads;
-  int head_dim;
+  int head_dim;  // even
 
   int64_t key_elements() const { return static_cast<int64_t>(kv_heads) * head_dim * kPageTokens; }
   int64_t value_elements() const {

@@ -3,16 +3,15 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/decode/sample_kernels.h"
 #include "kernels/decode/sample_support.h"
 #include "kernels/simd/parallel_work.h"
-#include "kernels/simd/rounded_lanes.h"
-#include "kernels/simd/simd.h"
 
 namespace augur {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int kBlock = 1024;  // columns whose scaled logits stay in the first-level cache
+constexpr int kBlock = kSampleBlock;
 
 struct Candidate {
   float value;  // logit
@@ -38,44 +37,19 @@ struct RowSummary {
   double LogProb(float logit) const { return (double{logit} - most) * inverse_temperature - std::log(total); }
 };
 
-constexpr int kStep = 4 * kFloats;  // logits looked at together, so that nothing waits for the step before
-
 // A block of at most kBlock logits as floats, padded with -infinity to whole steps: where they lie, if that
 // will do, or in `buffer`.
 template <typename T>
-AUGUR_CPU_CLONES const float* WidenBlock(const T* from, int count, float* buffer) {
+const float* WidenBlock(const SampleKernels& kernels, const T* from, int count, float* buffer) {
+  const int padded = (count + kSampleStep - 1) / kSampleStep * kSampleStep;
   if constexpr (std::is_same_v<T, float>) {
-    if (count % kStep == 0) return from;
+    if (count == padded) return from;
+    std::copy_n(from, count, buffer);
+  } else {
+    kernels.widen(from, count, buffer);
   }
-  for (int i = 0; i < count; ++i) buffer[i] = static_cast<float>(from[i]);
-  std::fill(buffer + count, buffer + (count + kStep - 1) / kStep * kStep, -kInfinity);
+  std::fill(buffer + count, buffer + padded, -kInfinity);
   return buffer;
-}
-
-// The largest logit of a block, NaN where there is one.
-AUGUR_CPU_CLONES float LargestOf(const float* block, int count) {
-  Floats most[4];
-  for (int j = 0; j < 4; ++j) most[j] = LoadFloats(block + j * kFloats);
-  for (int i = kStep; i < count; i += kStep) {
-    for (int j = 0; j < 4; ++j) most[j] = Larger(most[j], LoadFloats(block + i + j * kFloats));
-  }
-  const Floats all = Larger(Larger(most[0], most[1]), Larger(most[2], most[3]));
-  float largest = all[0];
-  for (int j = 1; j < kFloats; ++j) largest = largest > all[j] || std::isnan(largest) ? largest : all[j];
-  return largest;
-}
-
-// The sum of exp((x - most) * scale) over whole steps of a block whose largest is `most`. What is negligible
-// beside that one's 1, and -infinity, counts as e^-87.
-AUGUR_CPU_CLONES float SumBlock(const float* block, int count, float most, float scale) {
-  Floats sums[4] = {};
-  for (int i = 0; i < count; i += kStep) {
-    for (int j = 0; j < 4; ++j) {
-      const Floats shifted = (LoadFloats(block + i + j * kFloats) - most) * scale;
-      sums[j] += BoundedExp(AtLeast(shifted, -87.0f));
-    }
-  }
-  return SumOf((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 // Keeps `best` sorted and at most `limit` long.
@@ -90,17 +64,12 @@ void Insert(Candidate candidate, size_t limit, std::vector<Candidate>* best) {
   }
 }
 
-void CollectBest(const float* block, int count, float block_most, int32_t first_id, size_t limit,
-                 std::vector<Candidate>* best) {
+void CollectBest(const SampleKernels& kernels, const float* block, int count, float block_most,
+                 int32_t first_id, size_t limit, std::vector<Candidate>* best) {
   auto least = [&] { return best->size() < limit ? -kInfinity : best->back().value; };
   if (limit == 0 || !(block_most > least())) return;
-  for (int i = 0; i < count; i += kStep) {
-    Ints more{};
-    for (int j = 0; j < kStep; j += kFloats) more |= LoadFloats(block + i + j) > least();
-    if ((more[0] | more[1] | more[2] | more[3]) == 0) continue;
-    for (int j = i; j < std::min(i + kStep, count); ++j) {
-      if (block[j] > least()) Insert({block[j], first_id + j}, limit, best);
-    }
+  for (int i = 0; (i = kernels.next_above(block, i, count, least())) < count; ++i) {
+    Insert({block[i], first_id + i}, limit, best);
   }
 }
 
@@ -123,7 +92,7 @@ std::vector<Candidate> SortBest(const T* row, int64_t vocab, size_t limit) {
 
 // One sweep: each block is read once and worked on in cache.
 template <typename T>
-RowSummary Summarize(const T* row, const SampleSettings& settings) {
+RowSummary Summarize(const SampleKernels& kernels, const T* row, const SampleSettings& settings) {
   const int64_t blocks = (settings.vocab + kBlock - 1) / kBlock;
   const size_t keep = std::max<size_t>(settings.support, 1);
   const size_t inserted = keep > kMostInserted ? 0 : keep;
@@ -137,15 +106,17 @@ RowSummary Summarize(const T* row, const SampleSettings& settings) {
   bool any_nan = false;
   for (int64_t b = 0; b < blocks; ++b) {
     const int count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - b * kBlock));
-    const int whole = (count + kStep - 1) / kStep * kStep;
-    const float* block = WidenBlock(row + b * kBlock, count, buffer);
-    const float most = LargestOf(block, whole);
-    any_nan |= std::isnan(most);
+    const float* block = WidenBlock(kernels, row + b * kBlock, count, buffer);
+    const float most = kernels.largest(block, count);
     peaks[b] = most;
+    if (most == -kInfinity) {
+      any_nan |= std::any_of(block, block + count, [](float x) { return std::isnan(x); });
+      continue;
+    }
     summary.most = std::max(summary.most, most);
-    if (most == -kInfinity) continue;
-    summary.block_totals[b] = SumBlock(block, whole, most, scale);
-    CollectBest(block, count, most, static_cast<int32_t>(b * kBlock), inserted, &summary.best);
+    summary.block_totals[b] = kernels.sum(block, count, most, scale);
+    any_nan |= std::isnan(summary.block_totals[b]);
+    CollectBest(kernels, block, count, most, static_cast<int32_t>(b * kBlock), inserted, &summary.best);
   }
   summary.finite = !any_nan && std::isfinite(summary.most);
   if (!summary.finite) return summary;
@@ -159,8 +130,8 @@ RowSummary Summarize(const T* row, const SampleSettings& settings) {
 }
 
 template <typename T>
-Candidate DrawFromAll(const T* row, const SampleSettings& settings, const RowSummary& summary,
-                      double uniform) {
+Candidate DrawFromAll(const SampleKernels& kernels, const T* row, const SampleSettings& settings,
+                      const RowSummary& summary, double uniform) {
   const auto scale = static_cast<float>(summary.inverse_temperature);
   double target = uniform * summary.total;
   const int64_t blocks = static_cast<int64_t>(summary.block_totals.size());
@@ -171,16 +142,16 @@ Candidate DrawFromAll(const T* row, const SampleSettings& settings, const RowSum
     target -= summary.block_totals[b];
   }
   if (b == blocks) b = last;  // rounding let the parts sum to less than the whole
-  const int64_t end = std::min(settings.vocab, (b + 1) * kBlock);
+  const int64_t first = b * kBlock;
+  const auto count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - first));
+  alignas(64) float buffer[kBlock], weights[kBlock];
+  kernels.weights(WidenBlock(kernels, row + first, count, buffer), count, summary.most, scale, weights);
   Candidate drawn{-kInfinity, -1};
   double cumulative = 0;
-  for (int64_t i = b * kBlock; i < end; ++i) {
-    const auto logit = static_cast<float>(row[i]);
-    const float shifted = (logit - summary.most) * scale;
-    if (!(shifted >= -87.0f)) continue;
-    cumulative += VectorExp(shifted);
-    drawn = {logit, static_cast<int32_t>(i)};
-    if (cumulative > target) break;
+  for (int i = 0; i < count && !(cumulative > target); ++i) {
+    if (weights[i] == 0) continue;
+    cumulative += weights[i];
+    drawn = {static_cast<float>(row[first + i]), static_cast<int32_t>(first + i)};
   }
   return drawn.id < 0 ? summary.best[0] : drawn;
 }
@@ -263,7 +234,8 @@ void WriteFailure(int64_t draw, const SampleSettings& settings, const SampleResu
 template <typename T>
 void SampleRow(const T* row, const SampleDraw* draws, int64_t begin, int64_t end,
                const SampleSettings& settings, const SampleResults& out) {
-  const RowSummary summary = Summarize(row, settings);
+  const SampleKernels& kernels = AUGUR_LANES_CHOICE(kSampling);
+  const RowSummary summary = Summarize(kernels, row, settings);
   std::vector<Candidate> candidates;
   const bool greedy = settings.temperature == 0;
   if (summary.finite && !greedy && settings.truncates()) candidates = Truncated(row, settings, summary);
@@ -275,7 +247,7 @@ void SampleRow(const T* row, const SampleDraw* draws, int64_t begin, int64_t end
     Candidate drawn = summary.best[0];
     if (!greedy) {
       const double uniform = UniformOf(draws[d]);
-      drawn = candidates.empty() ? DrawFromAll(row, settings, summary, uniform)
+      drawn = candidates.empty() ? DrawFromAll(kernels, row, settings, summary, uniform)
                                  : DrawFrom(candidates, summary, uniform);
     }
     out.finite[d] = 1;

@@ -9,6 +9,7 @@
 #include "kernels/simd/vector_math.h"
 
 namespace augur {
+inline namespace AUGUR_LANES {
 
 // The nearest e4m3 value, ties to even; beyond 448 saturates; NaN stays NaN.
 inline Floats RoundToE4m3(Floats x) {
@@ -27,15 +28,16 @@ inline void RoundToScaledE4m3(int64_t size, float* x) {
   float largest = 0;
   for (int64_t i = 0; i < size; ++i) largest = std::max(largest, std::fabs(x[i]));
   const float scale = E4m3PowerOfTwoScale(largest), inverse = 1 / scale;
-  for (int64_t i = 0; i < size; i += 4) {
-    const int64_t count = std::min<int64_t>(4, size - i);
-    Floats four = {};
-    for (int64_t k = 0; k < count; ++k) four[k] = x[i + k] * inverse;
-    four = RoundToE4m3(four) * scale;
-    for (int64_t k = 0; k < count; ++k) x[i + k] = four[k];
+  for (int64_t i = 0; i < size; i += kFloats) {
+    const int64_t count = std::min<int64_t>(kFloats, size - i);
+    Floats lanes = {};
+    for (int64_t k = 0; k < count; ++k) lanes[k] = x[i + k] * inverse;
+    lanes = RoundToE4m3(lanes) * scale;
+    for (int64_t k = 0; k < count; ++k) x[i + k] = lanes[k];
   }
 }
 
-inline float RoundToE4m3(float x) { return RoundToE4m3(Floats{x, x, x, x})[0]; }
+inline float RoundToE4m3(float x) { return RoundToE4m3(Floats{} + x)[0]; }
 
+}  // namespace AUGUR_LANES
 }  // namespace augur

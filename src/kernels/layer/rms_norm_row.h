@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/simd/lanes.h"
+
 namespace augur {
+inline namespace AUGUR_LANES {
 
 inline float InverseRms(const float* x, int64_t width, float eps) {
   // Many sums, so that none waits for the addition before.
@@ -34,4 +37,5 @@ inline void RmsNormRowBackward(int64_t width, const float* x, const float* weigh
   for (int64_t i = 0; i < width; ++i) grad_x[i] = weight[i] * grad_y[i] * inverse - x[i] * back;
 }
 
+}  // namespace AUGUR_LANES
 }  // namespace augur

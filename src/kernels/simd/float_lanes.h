@@ -7,6 +7,7 @@
 #include "kernels/simd/rounded_lanes.h"
 
 namespace augur {
+inline namespace AUGUR_LANES {
 
 // kFloats elements, in one load.
 inline Floats LoadAll(const float* from) { return LoadFloats(from); }
@@ -14,8 +15,7 @@ inline Floats LoadAll(const BFloat16* from) {
 #if defined(__ARM_NEON)  // g++ would take the lanes one by one
   return (Floats)vshll_n_u16(vld1_u16(&from->bits), 16);
 #else
-  typedef uint16_t Halves __attribute__((vector_size(8)));
-  typedef uint32_t Words __attribute__((vector_size(16)));
+  typedef uint32_t Words __attribute__((vector_size(4 * kFloats)));
   Halves halves;
   std::memcpy(&halves, from, sizeof(halves));
   return (Floats)(__builtin_convertvector(halves, Words) << 16);
@@ -40,4 +40,5 @@ inline void StoreLanes(Floats lanes, T* to, int64_t count) {
   for (int j = 0; j < count; ++j) to[j] = FromFloat<T>(lanes[j]);
 }
 
+}  // namespace AUGUR_LANES
 }  // namespace augur

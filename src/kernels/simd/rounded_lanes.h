@@ -8,6 +8,7 @@
 #include "kernels/simd/vector_math.h"
 
 namespace augur {
+inline namespace AUGUR_LANES {
 
 inline Floats LoadFloats(const float* from) {
   Floats lanes;
@@ -24,13 +25,13 @@ inline Ints Bf16Bits(Floats x) {
   return (x != x ? (bits | 0x400000) : rounded) & static_cast<int32_t>(0xffff0000u);
 }
 
-// BFloat16 where the machine rounds to it by an instruction, that is, where MachineHasBfmmla(). The results
-// are the same.
+// BFloat16 where the machine rounds to it by an instruction, that is, on Isa::kBfmmla. The results are the
+// same.
 struct MachineBf16 {};
 
-typedef uint16_t Halves __attribute__((vector_size(8)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kFloats)));
 
-// The four lanes as T, BFloat16 or MachineBf16.
+// The lanes as T, BFloat16 or MachineBf16.
 template <typename T>
 inline Halves ToBf16(Floats x) {
 #if defined(__aarch64__)
@@ -40,7 +41,7 @@ inline Halves ToBf16(Floats x) {
     return halves;
   }
 #endif
-  typedef uint32_t Words __attribute__((vector_size(16)));
+  typedef uint32_t Words __attribute__((vector_size(4 * kFloats)));
   return __builtin_convertvector((Words)Bf16Bits(x) >> 16, Halves);
 }
 
@@ -62,11 +63,12 @@ inline float Rounded(float x) {
   return BFloat16::From(x);
 }
 
-// Four neighbouring bfloat16.
+// As many neighbouring bfloat16 as there are lanes.
 template <typename T = BFloat16>
 inline void StoreBf16(Floats x, uint16_t* to) {
   const Halves halves = ToBf16<T>(x);
   std::memcpy(to, &halves, sizeof(halves));
 }
 
+}  // namespace AUGUR_LANES
 }  // namespace augur

@@ -3,22 +3,37 @@
 
 #include <cstdint>
 
+#include "kernels/simd/lanes.h"
+
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
+#elif defined(__AVX2__)
+#include <immintrin.h>
 #endif
 
 namespace augur {
+inline namespace AUGUR_LANES {
 
-// Vectors the compiler maps to the registers every supported machine has.
-using Floats = float __attribute__((vector_size(16)));
-using Ints = int32_t __attribute__((vector_size(16)));
+// As wide as the registers of the instruction set that a file is compiled for.
+#if defined(__AVX512F__)
+inline constexpr int kFloats = 16;
+#elif defined(__AVX2__)
+inline constexpr int kFloats = 8;
+#else
 inline constexpr int kFloats = 4;
+#endif
+using Floats = float __attribute__((vector_size(4 * kFloats)));
+using Ints = int32_t __attribute__((vector_size(4 * kFloats)));
 
 // The larger and the smaller of x and a bound, in one instruction where the compiler would take three to be
 // sure of NaN, which stays NaN.
 inline Floats AtLeast(Floats x, float bound) {
 #if defined(__ARM_NEON)
   return (Floats)vmaxq_f32((float32x4_t)x, vdupq_n_f32(bound));
+#elif defined(__AVX512F__)
+  return (Floats)_mm512_max_ps(_mm512_set1_ps(bound), (__m512)x);  // the second where one is NaN
+#elif defined(__AVX2__)
+  return (Floats)_mm256_max_ps(_mm256_set1_ps(bound), (__m256)x);
 #else
   return x < bound ? Floats{} + bound : x;
 #endif
@@ -27,17 +42,25 @@ inline Floats AtLeast(Floats x, float bound) {
 inline Floats AtMost(Floats x, float bound) {
 #if defined(__ARM_NEON)
   return (Floats)vminq_f32((float32x4_t)x, vdupq_n_f32(bound));
+#elif defined(__AVX512F__)
+  return (Floats)_mm512_min_ps(_mm512_set1_ps(bound), (__m512)x);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_min_ps(_mm256_set1_ps(bound), (__m256)x);
 #else
   return x > bound ? Floats{} + bound : x;
 #endif
 }
 
-// The larger of each two lanes, NaN where either is.
+// The larger of each two lanes; where one is NaN, either.
 inline Floats Larger(Floats a, Floats b) {
 #if defined(__ARM_NEON)
   return (Floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#elif defined(__AVX512F__)
+  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
 #else
-  return (a > b) | (a != a) ? a : b;
+  return a > b ? a : b;
 #endif
 }
 
@@ -84,14 +107,37 @@ inline Floats VectorLog(Floats x) {
 // silu(gate) * up.
 inline Floats Swiglu(Floats gate, Floats up) { return gate / (1.0f + VectorExp(-gate)) * up; }
 
-inline float VectorExp(float x) { return VectorExp(Floats{x, x, x, x})[0]; }
+inline float VectorExp(float x) { return VectorExp(Floats{} + x)[0]; }
 
 inline float SumOf(Floats x) {
 #if defined(__aarch64__)
   return vaddvq_f32((float32x4_t)x);
 #else
-  return (x[0] + x[1]) + (x[2] + x[3]);
+  float parts[kFloats];
+  __builtin_memcpy(parts, &x, sizeof(x));
+  for (int half = kFloats / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
+  }
+  return parts[0];
 #endif
 }
 
+// The largest lane, where none is NaN.
+inline float LargestOf(Floats x) {
+  float largest = x[0];
+  for (int i = 1; i < kFloats; ++i) largest = largest > x[i] ? largest : x[i];
+  return largest;
+}
+
+inline bool AnyOf(Ints mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX2__)
+  return _mm256_testz_si256((__m256i)mask, (__m256i)mask) == 0;
+#else
+  return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
+#endif
+}
+
+}  // namespace AUGUR_LANES
 }  // namespace augur

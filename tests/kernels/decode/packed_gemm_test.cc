@@ -6,6 +6,7 @@
 #include <random>
 
 #include "kernels/decode/decode_rows.h"
+#include "kernels/isa.h"
 #include "kernels/layer/fp8.h"
 
 namespace augur {
@@ -66,11 +67,21 @@ float ScaleOf(const float* row, int width) {
   return E4m3Scale(largest);
 }
 
-class PackedGemmTest : public testing::TestWithParam<Case> {
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const GemmFormat format : {GemmFormat::kFloat, GemmFormat::kBFloat16, GemmFormat::kFp8}) {
+    for (const auto& [rows, outputs, width] : std::vector<std::tuple<int, int, int>>{
+             {1, 1, 1}, {3, 17, 5}, {7, 40, 64}, {13, 33, 30}, {17, 64, 32}, {41, 24, 96}, {100, 64, 50}}) {
+      cases.push_back({format, rows, outputs, width});
+    }
+  }
+  return cases;
+}
+
+class PackedGemmTest : public IsaTest {
  protected:
-  void Load(const std::vector<float>& a, const std::vector<float>& w, int rows, GemmRows* packed_rows,
-            PackedWeights* packed) {
-    const Case c = GetParam();
+  static void Load(const Case& c, const std::vector<float>& a, const std::vector<float>& w, int rows,
+                   GemmRows* packed_rows, PackedWeights* packed) {
     packed_rows->Resize(rows, c.width);
     std::vector<float> row(c.width);
     for (int r = 0; r < rows; ++r) {
@@ -85,74 +96,77 @@ class PackedGemmTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(PackedGemmTest, EqualsAFloat64ProductOfTheRoundedValues) {
-  const Case c = GetParam();
-  const std::vector<float> a = Random(c.rows * c.width, 1), w = Random(c.outputs * c.width, 2);
-  std::vector<float> bias = Random(c.outputs + 16, 3);
-  GemmRows rows(c.format);
-  PackedWeights weights(c.format, c.outputs, c.width);
-  Load(a, w, c.rows, &rows, &weights);
-  const int64_t stride = weights.padded_outputs() + 3;
-  std::vector<float> out(c.rows * stride), rounded(c.rows * stride);
-  PackedGemm(rows, weights, bias.data(), false, out.data(), stride);
-  PackedGemm(rows, weights, bias.data(), true, rounded.data(), stride);
-  const bool fp8 = c.format == GemmFormat::kFp8;
-  for (int r = 0; r < c.rows; ++r) {
-    const float a_scale = fp8 ? ScaleOf(&a[r * c.width], c.width) : 1;
-    for (int o = 0; o < c.outputs; ++o) {
-      const float w_scale = fp8 ? ScaleOf(&w[o * c.width], c.width) : 1;
-      double sum = 0, magnitude = 0;
-      for (int k = 0; k < c.width; ++k) {
-        const double product =
-            Kept(c.format, a[r * c.width + k], a_scale) * Kept(c.format, w[o * c.width + k], w_scale);
-        sum += product;
-        magnitude += std::fabs(product);
+  for (const Case& c : Cases()) {
+    const std::vector<float> a = Random(c.rows * c.width, 1), w = Random(c.outputs * c.width, 2);
+    std::vector<float> bias = Random(c.outputs + 16, 3);
+    GemmRows rows(c.format);
+    PackedWeights weights(c.format, c.outputs, c.width);
+    Load(c, a, w, c.rows, &rows, &weights);
+    const int64_t stride = weights.padded_outputs() + 3;
+    std::vector<float> out(c.rows * stride), rounded(c.rows * stride);
+    PackedGemm(rows, weights, bias.data(), false, out.data(), stride);
+    PackedGemm(rows, weights, bias.data(), true, rounded.data(), stride);
+    const bool fp8 = c.format == GemmFormat::kFp8;
+    for (int r = 0; r < c.rows; ++r) {
+      const float a_scale = fp8 ? ScaleOf(&a[r * c.width], c.width) : 1;
+      for (int o = 0; o < c.outputs; ++o) {
+        const float w_scale = fp8 ? ScaleOf(&w[o * c.width], c.width) : 1;
+        double sum = 0, magnitude = 0;
+        for (int k = 0; k < c.width; ++k) {
+          const double product =
+              Kept(c.format, a[r * c.width + k], a_scale) * Kept(c.format, w[o * c.width + k], w_scale);
+          sum += product;
+          magnitude += std::fabs(product);
+        }
+        const double scale = static_cast<double>(a_scale) * w_scale;
+        const double tolerance = (magnitude * scale + std::fabs(bias[o])) * 3e-6 + 1e-7;
+        EXPECT_NEAR(out[r * stride + o], sum * scale + bias[o], tolerance) << r << " " << o;
+        const float expected =
+            c.format == GemmFormat::kFloat ? out[r * stride + o] : BFloat16::From(out[r * stride + o]);
+        EXPECT_EQ(rounded[r * stride + o], expected);
       }
-      const double scale = static_cast<double>(a_scale) * w_scale;
-      const double tolerance = (magnitude * scale + std::fabs(bias[o])) * 3e-6 + 1e-7;
-      EXPECT_NEAR(out[r * stride + o], sum * scale + bias[o], tolerance) << r << " " << o;
-      const float expected =
-          c.format == GemmFormat::kFloat ? out[r * stride + o] : BFloat16::From(out[r * stride + o]);
-      EXPECT_EQ(rounded[r * stride + o], expected);
     }
   }
 }
 
 TEST_P(PackedGemmTest, ARowsResultDoesNotDependOnTheOthers) {
-  const Case c = GetParam();
-  const std::vector<float> a = Random(c.rows * c.width, 1), w = Random(c.outputs * c.width, 2);
-  GemmRows rows(c.format);
-  PackedWeights weights(c.format, c.outputs, c.width);
-  Load(a, w, c.rows, &rows, &weights);
-  const int64_t stride = weights.padded_outputs();
-  std::vector<float> together(c.rows * stride), alone(stride);
-  PackedGemm(rows, weights, nullptr, false, together.data(), stride);
-  for (int r = 0; r < c.rows; ++r) {
-    GemmRows one(c.format);
-    one.Resize(1, c.width);
-    std::vector<float> row(a.begin() + r * c.width, a.begin() + (r + 1) * c.width);
-    one.SetRow(0, row.data());
-    PackedGemm(one, weights, nullptr, false, alone.data(), stride);
-    for (int o = 0; o < c.outputs; ++o) ASSERT_EQ(alone[o], together[r * stride + o]) << r << " " << o;
-  }
-}
-
-TEST_P(PackedGemmTest, GivesBackTheRoundedWeights) {
-  const Case c = GetParam();
-  const std::vector<float> a = Random(c.width, 1), w = Random(c.outputs * c.width, 2);
-  GemmRows rows(c.format);
-  PackedWeights weights(c.format, c.outputs, c.width);
-  Load(a, w, 1, &rows, &weights);
-  std::vector<float> row(c.width);
-  for (int o = 0; o < c.outputs; ++o) {
-    weights.GetRow(o, row.data());
-    const float scale = c.format == GemmFormat::kFp8 ? ScaleOf(&w[o * c.width], c.width) : 1;
-    for (int k = 0; k < c.width; ++k) {
-      ASSERT_EQ(row[k], static_cast<float>(Kept(c.format, w[o * c.width + k], scale)) * scale);
+  for (const Case& c : Cases()) {
+    const std::vector<float> a = Random(c.rows * c.width, 1), w = Random(c.outputs * c.width, 2);
+    GemmRows rows(c.format);
+    PackedWeights weights(c.format, c.outputs, c.width);
+    Load(c, a, w, c.rows, &rows, &weights);
+    const int64_t stride = weights.padded_outputs();
+    std::vector<float> together(c.rows * stride), alone(stride);
+    PackedGemm(rows, weights, nullptr, false, together.data(), stride);
+    for (int r = 0; r < c.rows; ++r) {
+      GemmRows one(c.format);
+      one.Resize(1, c.width);
+      std::vector<float> row(a.begin() + r * c.width, a.begin() + (r + 1) * c.width);
+      one.SetRow(0, row.data());
+      PackedGemm(one, weights, nullptr, false, alone.data(), stride);
+      for (int o = 0; o < c.outputs; ++o) ASSERT_EQ(alone[o], together[r * stride + o]) << r << " " << o;
     }
   }
 }
 
-TEST(PackedGemm, ANanStaysInItsRow) {
+TEST_P(PackedGemmTest, GivesBackTheRoundedWeights) {
+  for (const Case& c : Cases()) {
+    const std::vector<float> a = Random(c.width, 1), w = Random(c.outputs * c.width, 2);
+    GemmRows rows(c.format);
+    PackedWeights weights(c.format, c.outputs, c.width);
+    Load(c, a, w, 1, &rows, &weights);
+    std::vector<float> row(c.width);
+    for (int o = 0; o < c.outputs; ++o) {
+      weights.GetRow(o, row.data());
+      const float scale = c.format == GemmFormat::kFp8 ? ScaleOf(&w[o * c.width], c.width) : 1;
+      for (int k = 0; k < c.width; ++k) {
+        ASSERT_EQ(row[k], static_cast<float>(Kept(c.format, w[o * c.width + k], scale)) * scale);
+      }
+    }
+  }
+}
+
+TEST_P(PackedGemmTest, ANanStaysInItsRow) {
   for (const GemmFormat format : {GemmFormat::kFloat, GemmFormat::kBFloat16, GemmFormat::kFp8}) {
     GemmRows rows(format);
     PackedWeights weights(format, 8, 12);
@@ -174,12 +188,12 @@ TEST(PackedGemm, ANanStaysInItsRow) {
   }
 }
 
-TEST(PackedGemm, SwigluWithinTheProductEqualsItAfterwards) {
+TEST_P(PackedGemmTest, SwigluWithinTheProductEqualsItAfterwards) {
   const GemmFormat format = GemmFormat::kBFloat16;
   for (const auto& [count, inner, width] :
        std::vector<std::tuple<int, int, int>>{{1, 12, 8}, {5, 30, 10}, {19, 24, 64}, {301, 52, 440}}) {
     PackedWeights fused = PackedWeights::ForSwiglu(format, inner, width);
-    if (!fused.fuses_swiglu()) GTEST_SKIP() << "no BFMMLA here";
+    ASSERT_TRUE(fused.fuses_swiglu());
     PackedWeights plain(format, 2 * inner, width), down(format, 9, inner);
     const std::vector<float> bias = Random(2 * inner, 1);
     std::vector<float> plain_bias(plain.padded_outputs()), fused_bias(fused.padded_outputs());
@@ -210,17 +224,7 @@ TEST(PackedGemm, SwigluWithinTheProductEqualsItAfterwards) {
   }
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
-  for (const GemmFormat format : {GemmFormat::kFloat, GemmFormat::kBFloat16, GemmFormat::kFp8}) {
-    for (const auto& [rows, outputs, width] : std::vector<std::tuple<int, int, int>>{
-             {1, 1, 1}, {3, 17, 5}, {7, 40, 64}, {13, 33, 30}, {41, 24, 96}, {100, 64, 50}}) {
-      cases.push_back({format, rows, outputs, width});
-    }
-  }
-  return cases;
-}
-INSTANTIATE_TEST_SUITE_P(Shapes, PackedGemmTest, testing::ValuesIn(Cases()));
+INSTANTIATE_TEST_SUITE_P(EachIsa, PackedGemmTest, testing::ValuesIn(kIsas), NameOfIsa);
 
 }  // namespace
 }  // namespace augur

@@ -11,10 +11,15 @@
 #include <random>
 #include <set>
 
+#include "kernels/isa.h"
+
 namespace augur {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class SampleSupport : public IsaTest {};
+INSTANTIATE_TEST_SUITE_P(EachIsa, SampleSupport, testing::ValuesIn(kIsas), NameOfIsa);
 
 struct Drawn {
   std::vector<int32_t> tokens, support_ids;
@@ -97,7 +102,7 @@ std::vector<float> Logits(int64_t count, const Fill& fill, uint64_t seed = 1) {
 
 float Normal(std::mt19937_64& random) { return std::normal_distribution<float>(0, 3)(random); }
 
-TEST(SampleSupport, EqualsASortedReferenceOnAllKindsOfLogits) {
+TEST_P(SampleSupport, EqualsASortedReferenceOnAllKindsOfLogits) {
   const std::vector<Fill> kinds = {
       Normal,
       [](std::mt19937_64& r) { return static_cast<float>(r() % 4); },               // tied
@@ -128,7 +133,7 @@ TEST(SampleSupport, EqualsASortedReferenceOnAllKindsOfLogits) {
   }
 }
 
-TEST(SampleSupport, RecordsTheSampledTokenInsideAndOutsideTheTopK) {
+TEST_P(SampleSupport, RecordsTheSampledTokenInsideAndOutsideTheTopK) {
   const std::vector<float> logits = Logits(300, [](auto& r) { return Normal(r) / 3; });
   SampleSettings settings;
   settings.vocab = 300;
@@ -162,7 +167,7 @@ double ChiSquareExcess(const std::vector<int>& counts, const std::vector<double>
   return (statistic - (cells - 1)) / std::sqrt(2.0 * (cells - 1));
 }
 
-TEST(SampleSupport, FrequenciesFollowTheDistribution) {
+TEST_P(SampleSupport, FrequenciesFollowTheDistribution) {
   for (const int64_t vocab : {40, 3000}) {
     const std::vector<float> logits = Logits(vocab, Normal, 5);
     SampleSettings settings;
@@ -179,7 +184,7 @@ TEST(SampleSupport, FrequenciesFollowTheDistribution) {
   }
 }
 
-TEST(SampleSupport, ADrawDependsOnItsFourKeysAlone) {
+TEST_P(SampleSupport, ADrawDependsOnItsFourKeysAlone) {
   const std::vector<float> logits = Logits(500, [](auto& r) { return Normal(r) / 10; });
   SampleSettings settings;
   settings.vocab = 500;
@@ -193,7 +198,7 @@ TEST(SampleSupport, ADrawDependsOnItsFourKeysAlone) {
   EXPECT_EQ(tokens.size(), 5u);
 }
 
-TEST(SampleSupport, NeverSamplesPaddingRowsNorLooksAtThem) {
+TEST_P(SampleSupport, NeverSamplesPaddingRowsNorLooksAtThem) {
   std::vector<float> logits = Logits(4 * 128, Normal);
   for (int row = 0; row < 4; ++row) {
     for (int i = 100; i < 128; ++i) logits[row * 128 + i] = i % 2 == 0 ? NAN : kInfinity;
@@ -205,7 +210,7 @@ TEST(SampleSupport, NeverSamplesPaddingRowsNorLooksAtThem) {
   ExpectMatches(logits, settings, Draws(4, 3, false));
 }
 
-TEST(SampleSupport, SaysWhichRowsAreNotFiniteAndDrawsFromTheOthers) {
+TEST_P(SampleSupport, SaysWhichRowsAreNotFiniteAndDrawsFromTheOthers) {
   std::vector<float> logits = Logits(5 * 50, Normal);
   logits[1 * 50 + 13] = NAN;
   logits[2 * 50 + 49] = kInfinity;
@@ -222,7 +227,7 @@ TEST(SampleSupport, SaysWhichRowsAreNotFiniteAndDrawsFromTheOthers) {
   }
 }
 
-TEST(SampleSupport, GreedyTakesTheMostLikelyWithTheLowestId) {
+TEST_P(SampleSupport, GreedyTakesTheMostLikelyWithTheLowestId) {
   std::vector<float> logits(2000, 0.0f);
   logits[700] = logits[1500] = 3;
   SampleSettings settings;
@@ -248,7 +253,7 @@ std::set<int32_t> Kept(const Reference& truth, const SampleSettings& settings) {
   return kept;
 }
 
-TEST(SampleSupport, TruncationsLeaveWhatASortLeavesAndKeepItsProportions) {
+TEST_P(SampleSupport, TruncationsLeaveWhatASortLeavesAndKeepItsProportions) {
   const std::vector<float> logits = Logits(400, [](auto& r) { return Normal(r) / 2; });
   for (const auto& [top_k, top_p, min_p] : std::vector<std::tuple<int, float, float>>{{7, 1, 0},
                                                                                       {0, 0.7f, 0},
@@ -280,7 +285,7 @@ TEST(SampleSupport, TruncationsLeaveWhatASortLeavesAndKeepItsProportions) {
   }
 }
 
-TEST(SampleSupport, ReadsBfloat16AsItReadsItsFloats) {
+TEST_P(SampleSupport, ReadsBfloat16AsItReadsItsFloats) {
   const std::vector<float> wide = Logits(3000, Normal);
   std::vector<BFloat16> narrow;
   std::vector<float> rounded;

@@ -1,4 +1,4 @@
-#include "kernels/decode/paged_attention_bf16.h"
+#include "kernels/decode/paged_attention_bfmmla.h"
 
 #if defined(__aarch64__) && defined(__linux__)
 

@@ -1,20 +1,32 @@
-#include "kernels/decode/packed_gemm_bf16.h"
-
-#if defined(__aarch64__) && defined(__linux__)
-
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
+// Tiles of packed weights by BFMMLA.
+#if defined(__aarch64__)
 
 #include <algorithm>
 
+#include "kernels/decode/tile_kernels.h"
 #include "kernels/simd/bfmmla.h"
-#include "kernels/simd/vector_math.h"
+#include "kernels/simd/rounded_lanes.h"
 
 namespace augur {
 namespace {
 
+// Rows of activations and columns of weights that lie interleaved, so that one stream of memory each holds
+// what a step multiplies: 24 sums of two by two, with what they are made of, fill the 32 registers.
+constexpr int64_t kGroupRows = 8, kTileColumns = 12;
+constexpr int64_t kWidthStep = 8;
 constexpr int kColumnPairs = kTileColumns / 2;
 constexpr int64_t kLine = 64;  // bytes of a cache line
+
+struct GroupProduct : TileProduct {
+  explicit GroupProduct(const TileProduct& product)
+      : TileProduct(product),
+        a(static_cast<const uint16_t*>(rows)),
+        b(static_cast<const uint16_t*>(weights)),
+        k4(width / 4) {}
+  const uint16_t* a;  // [m / kGroupRows][k4][kGroupRows][4], whole groups
+  const uint16_t* b;  // [tiles][k4][kTileColumns][4]
+  int64_t k4;
+};
 
 // Addresses to fetch while a group is multiplied, one every two steps.
 struct Ahead {
@@ -127,7 +139,7 @@ AUGUR_BF16_TARGET inline void MultiplyGroup(const uint16_t* a, const uint16_t* b
 // clang-format on
 
 // `rows` rows of one group times a tile, into sums [kGroupRows][kTileColumns].
-void Multiply(const Bf16Product& p, int64_t group, int64_t rows, const uint16_t* b, Ahead ahead,
+void Multiply(const GroupProduct& p, int64_t group, int64_t rows, const uint16_t* b, Ahead ahead,
               float* sums) {
   const uint16_t* a = p.a + group * p.k4 * kGroupRows * 4;
   switch ((rows + 1) / 2) {
@@ -145,7 +157,7 @@ void Multiply(const Bf16Product& p, int64_t group, int64_t rows, const uint16_t*
 // What to fetch during the `index`th of `count` products while tiles of `bytes` lie ahead at `next`: memory
 // would otherwise idle while groups beyond the first reuse a tile. A single group streams, which the
 // processor foresees by itself.
-Ahead FetchFor(const Bf16Product& p, int64_t index, int64_t count, const uint16_t* next, int64_t bytes) {
+Ahead FetchFor(const GroupProduct& p, int64_t index, int64_t count, const uint16_t* next, int64_t bytes) {
   const auto* begin = reinterpret_cast<const char*>(next);
   const int64_t fetches = p.k4 / 2, lines = (bytes / (count * fetches) + kLine / 2) / kLine;
   const int64_t step = std::max<int64_t>(lines, 1) * kLine, fetched = index * fetches * step;
@@ -154,7 +166,7 @@ Ahead FetchFor(const Bf16Product& p, int64_t index, int64_t count, const uint16_
 }
 
 // Scales, bias and rounding of `rows` rows of sums [rows][kTileColumns].
-AUGUR_BF16_TARGET inline void Store(const Bf16Product& p, const float* sums, int64_t row, int64_t rows,
+AUGUR_BF16_TARGET inline void Store(const GroupProduct& p, const float* sums, int64_t row, int64_t rows,
                                     int64_t column) {
   constexpr int kVectors = kTileColumns / 4;
   const bool scaled = p.row_scales != nullptr;
@@ -205,14 +217,8 @@ AUGUR_BF16_TARGET inline void StoreSwiglu(const float* gates, const float* ups, 
   }
 }
 
-}  // namespace
-
-bool MachineHasBfmmla() {
-  static const bool has = (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
-  return has;
-}
-
-void BfmmlaTile(const Bf16Product& p, int64_t tile) {
+// The columns of one tile, of all rows.
+void MultiplyTile(const GroupProduct& p, int64_t tile) {
   const int64_t groups = (p.m + kGroupRows - 1) / kGroupRows, size = p.k4 * kTileColumns * 4;
   const uint16_t* b = p.b + tile * size;
   alignas(kLine) float sums[kGroupRows * kTileColumns];
@@ -223,7 +229,8 @@ void BfmmlaTile(const Bf16Product& p, int64_t tile) {
   }
 }
 
-void BfmmlaSwiglu(const Bf16Product& p, int64_t pair, uint16_t* to, int64_t to_k4) {
+// silu(gate) * up of two tiles, as activations [m / kGroupRows][inner_width / 4][kGroupRows][4].
+void MultiplyPair(const GroupProduct& p, int64_t pair) {
   const int64_t groups = (p.m + kGroupRows - 1) / kGroupRows, size = p.k4 * kTileColumns * 4;
   const uint16_t *gate = p.b + 2 * pair * size, *up = gate + size, *next = up + size;
   alignas(kLine) float gates[kGroupRows * kTileColumns], ups[kGroupRows * kTileColumns];
@@ -236,20 +243,50 @@ void BfmmlaSwiglu(const Bf16Product& p, int64_t pair, uint16_t* to, int64_t to_k
       AddBias(p.bias + 2 * column, rows, gates);
       AddBias(p.bias + 2 * column + kTileColumns, rows, ups);
     }
-    StoreSwiglu(gates, ups, rows, to + (group * to_k4 * 4 + column) * kGroupRows,
-                std::min(kTileColumns, to_k4 * 4 - column));
+    StoreSwiglu(gates, ups, rows,
+                static_cast<uint16_t*>(p.inner) + (group * p.inner_width + column) * kGroupRows,
+                std::min(kTileColumns, p.inner_width - column));
   }
 }
 
-}  // namespace augur
+void MultiplyTiles(const TileProduct& product, int64_t first, int64_t last) {
+  const GroupProduct p(product);
+  for (int64_t tile = first; tile < last; ++tile) MultiplyTile(p, tile);
+}
 
-#else
+void MultiplySwiglu(const TileProduct& product, int64_t first, int64_t last) {
+  const GroupProduct p(product);
+  for (int64_t pair = first; pair < last; ++pair) MultiplyPair(p, pair);
+}
 
-namespace augur {
+// Four columns of a row at a time.
+void SetGroupRow(const float* values, int64_t width, int64_t padded, int64_t row, void* rows) {
+  constexpr int64_t kStride = kGroupRows * 4;
+  uint16_t* to = static_cast<uint16_t*>(rows) + row / kGroupRows * kGroupRows * padded + row % kGroupRows * 4;
+  int64_t k = 0;
+  for (; k + 4 <= width; k += 4, to += kStride) StoreBf16<MachineBf16>(LoadFloats(values + k), to);
+  for (; k < padded; k += 4, to += kStride) {
+    float last[4] = {};
+    if (k < width) std::copy(values + k, values + width, last);
+    StoreBf16<MachineBf16>(LoadFloats(last), to);
+  }
+}
 
-bool MachineHasBfmmla() { return false; }
-void BfmmlaTile(const Bf16Product&, int64_t) {}
-void BfmmlaSwiglu(const Bf16Product&, int64_t, uint16_t*, int64_t) {}
+}  // namespace
+
+extern const TileKernels kBfmmlaTiles = {
+    .columns = kTileColumns,
+    .neighbours = 4,
+    .width_step = kWidthStep,
+    .row_step = kGroupRows,
+    .row_gap = 0,
+    .read_ahead = 32,
+    .narrow_rows = true,
+    .narrow_weights = true,
+    .set_row = SetGroupRow,
+    .multiply = MultiplyTiles,
+    .swiglu = MultiplySwiglu,
+};
 
 }  // namespace augur
 

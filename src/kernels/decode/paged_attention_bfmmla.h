@@ -7,14 +7,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/decode/packed_gemm_bf16.h"
 #include "kernels/decode/paged_attention.h"
+#include "kernels/simd/isa.h"
 
 namespace augur {
 
 // Channels are multiplied in fours.
 inline bool AttendsWithBfmmla(const PagedShape& shape) {
-  return shape.head_dim % 4 == 0 && MachineHasBfmmla();
+  return shape.head_dim % 4 == 0 && CurrentIsa() == Isa::kBfmmla;
 }
 
 void WriteKvBfmmla(const PagedShape& shape, const KvPages<BFloat16>& pages, const PagedToken& token,
