@@ -59,6 +59,7 @@ class Laboratory {
                          : options.divergences),
         text_(ModelText::FromDirectory(config.model.path, config.data)),
         prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
+        scorer_(MakeScorer(config.reward)),
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
         learner_(config_, model_, std::nullopt, text_.vocabulary()),
         start_(model_, learner_.optimizer()),
@@ -86,6 +87,7 @@ class Laboratory {
   const std::vector<Proximity> divergences_;
   const ModelText text_;
   const TokenizedPrompts prompts_;
+  const Scorer scorer_;
   const Model model_;
   Learner learner_;
   const StateCopy start_;
@@ -99,7 +101,7 @@ Experience Laboratory::Measured(uint64_t* position) {
   wide.rollout.prompts = sequences_ / config_.rollout.group;
   wide.algorithm.dynamic_sampling = false;
   if (full_) wide.rollout.support = learner_.loss().vocabulary - 1;
-  return ExperienceMaker(wide, text_, prompts_, engine_).Make(position);
+  return ExperienceMaker(wide, text_, prompts_, engine_, scorer_).Make(position);
 }
 
 std::vector<TrainSample> Laboratory::Samples(const Experience& experience) const {
@@ -121,7 +123,7 @@ std::vector<TrainSample> Laboratory::Samples(const Experience& experience) const
 // Some steps of training as configured, and among them the batch to be measured, sampled from weights that
 // are rollout.staleness steps old when it is learned from.
 Experience Laboratory::WarmUp(int64_t steps) {
-  ExperienceMaker maker(config_, text_, prompts_, engine_);
+  ExperienceMaker maker(config_, text_, prompts_, engine_, scorer_);
   uint64_t position = 0;
   std::optional<Experience> measured;
   StepMetrics ignored;

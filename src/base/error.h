@@ -24,6 +24,12 @@ class MemoryError : public Error {
   using Error::Error;
 };
 
+// A model, a loss or a gradient left the finite numbers: the run broke down, which a comparison counts.
+class NotFiniteError : public Error {
+ public:
+  using Error::Error;
+};
+
 // The candidate closest to `word` by edit distance, for "did you mean" remedies. Empty if there is none.
 std::string NearestName(std::string_view word, std::span<const std::string_view> candidates);
 

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/stop_signals.h"
 #include "cli/commands.h"
@@ -17,9 +15,8 @@
 #include "cli/exit_code.h"
 #include "cli/flag_checks.h"
 #include "cli/program.h"
-#include "eval/scores.h"
+#include "eval/evaluate.h"
 #include "metrics/progress.h"
-#include "reward/verifier.h"
 #include "rollout/rollout_json.h"
 
 namespace augur {
@@ -42,106 +39,87 @@ class EvalRun {
   explicit EvalRun(const EvalFlags& options)
       : options_(options),
         data_(MakeDataSection(options.prompt)),
+        scorer_(options.verifier, "--verifier"),
         text_(ModelText::FromDirectory(options.engine.model, data_)),
         loaded_(LoadEngine(options.engine)) {
-    if (options.verifier != "auto") FindVerifier(options.verifier, "--verifier");
     data_.max_prompt_tokens = INT64_MAX;  // the engine names those that are too long for the model
     prompts_ = LoadPrompts(*text_, data_, options.files, {.limit = options.limit, .keep_bad_rows = true});
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
+    verifiers_ = NamesBySource(scorer_, prompts_.prompts);
   }
 
   void Run() {
     const StopSignals signals;
     Sample();
+    SaveResponses();
     if (StopSignals::Received() != nullptr) {
       fmt::print(stderr, "augur: stopped by {}; no figures, since they would be of a part only\n",
                  StopSignals::Received());
-      SaveResponses();
       throw ExitCode{kInterrupted};
     }
-    ScoreAll();
-    SaveResponses();
     PrintTable();
-    const OrderedJson report = Report();
+    const std::vector<std::string> faults = evaluation_.Faults();
+    const OrderedJson report = Report(faults);
     TellResult(report);
     if (!options_.output.empty()) WriteFileAtomically(options_.output, report.dump(2) + "\n");
-    for (const std::string& fault : faults_) fmt::print(stderr, "augur: {}\n", fault);
-    if (!faults_.empty()) throw ExitCode{kUserError};
+    for (const std::string& fault : faults) fmt::print(stderr, "augur: {}\n", fault);
+    if (!faults.empty()) throw ExitCode{kUserError};
   }
 
  private:
   void Sample() {
-    std::vector<GenerateRequest> requests;
-    for (size_t i = 0; i < prompts_.prompts.size(); ++i) {
-      requests.push_back({prompts_.prompts[i].index, prompts_.tokens[i], prompts_.prompts[i].Where()});
-    }
-    Progress progress("eval", "response", static_cast<int64_t>(requests.size()) * sampling_.samples);
+    const auto responses = static_cast<int64_t>(prompts_.prompts.size()) * sampling_.samples;
+    Progress progress("eval", "response", responses);
     GenerateHooks hooks;
-    hooks.text = [this](int32_t token) { return text_->tokenizer.TokenBytes(token); };
     hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
     hooks.progress = [&](const GenerateProgress& now) {
       progress.Update(now.finished,
                       fmt::format("{:.0f} tokens/s", static_cast<double>(now.new_tokens) / now.seconds));
     };
-    rollouts_ = loaded_.engine->Generate(requests, sampling_, hooks);
+    evaluation_ = Evaluate({*loaded_.engine, *text_, prompts_, scorer_, sampling_}, hooks);
   }
 
-  // Prompts that failed are named and counted, and have no part in the figures.
-  void ScoreAll() {
-    const auto samples = static_cast<size_t>(sampling_.samples);
-    for (size_t i = 0; i < prompts_.prompts.size(); ++i) {
-      const Prompt& prompt = prompts_.prompts[i];
-      try {
-        if (!prompt.fault.empty()) throw Error("", prompt.fault, "");
-        PromptScores scored{.data_source = prompt.data_source, .right = {}, .scores = {}, .answers = {}};
-        const Verifier& verifier = VerifierFor(options_.verifier, prompt, "--verifier");
-        for (size_t s = 0; s < samples; ++s) {
-          const Rollout& rollout = rollouts_[i * samples + s];
-          if (rollout.finish == FinishReason::kFailed) throw Error("", rollout.error, "");
-          const std::string response = text_->ResponseText(rollout.tokens);
-          scored.scores.push_back(verifier.score(response, prompt.ground_truth));
-          scored.right.push_back(scored.scores.back() == verifier.right);
-          scored.answers.push_back(verifier.answer(response));
-          CountResponse(prompt, rollout);
-        }
-        scores_of_[i] = scored_.size();
-        scored_.push_back(std::move(scored));
-      } catch (const Error& error) {
-        const std::string message = error.what();
-        faults_.push_back(message.starts_with(prompt.Where()) ? message : prompt.Where() + ": " + message);
-      }
-    }
-  }
-
-  void CountResponse(const Prompt& prompt, const Rollout& rollout) {
-    for (Lengths* lengths : {&lengths_[prompt.data_source], &lengths_[""]}) {
-      ++lengths->responses;
-      lengths->tokens += static_cast<int64_t>(rollout.tokens.size());
-      lengths->truncated += rollout.finish == FinishReason::kLength;
-    }
+  // What scored a data source; nothing where no row of it could be read.
+  std::string VerifierOf(const std::string& source) const {
+    const auto found = verifiers_.find(source);
+    return found == verifiers_.end() ? "-" : found->second;
   }
 
   void PrintTable() const {
     const auto samples = sampling_.samples;
-    size_t width = 12;
-    const auto sources = ScoresBySource(scored_);
-    for (const auto& [name, scores] : sources) width = std::max(width, name.size() + 2);
-    const auto row = [&](const std::string& name, const SourceScores& scores, const Lengths& lengths) {
-      fmt::print("{:<{}}{:>8}{:>9.1f}%{:>9.1f}%{:>9.1f}%{:>12.1f}{:>10.1f}%\n", name, width, scores.prompts,
-                 100 * scores.average, 100 * scores.majority, 100 * scores.pass.at(samples),
-                 lengths.MeanTokens(), 100 * lengths.Truncated());
+    const auto sources = ScoresBySource(evaluation_.prompts);
+    const SourceScores all = evaluation_.Overall();
+    size_t width = 12, verifier_width = 8;
+    for (const auto& [name, scores] : sources) {
+      width = std::max(width, name.size() + 1);
+      verifier_width = std::max(verifier_width, VerifierOf(name).size());
+    }
+    const auto row = [&](const std::string& name, const std::string& verifier, const SourceScores& scores) {
+      fmt::print("{:<{}} {:<{}}{:>8}", name, width, verifier, verifier_width, scores.prompts);
+      if (scores.prompts > 0) {
+        fmt::print("{:>9.1f}%{:>9.1f}%{:>9.1f}%{:>9.1f}%{:>10.1f}{:>10.1f}%", 100 * scores.average,
+                   100 * scores.majority, 100 * scores.pass.at(samples), 100 * scores.answered, scores.tokens,
+                   100 * scores.cut_off);
+      } else {
+        for (const int column : {10, 10, 10, 10, 10, 11}) fmt::print("{:>{}}", "-", column);
+      }
+      if (all.failed > 0) fmt::print("{:>8}", scores.failed);
+      fmt::print("\n");
     };
-    fmt::print("{:<{}}{:>8}{:>10}{:>10}{:>10}{:>12}{:>11}\n", "data source", width, "prompts",
-               fmt::format("avg@{}", samples), fmt::format("maj@{}", samples),
-               fmt::format("pass@{}", samples), "tokens", "cut off");
-    for (const auto& [name, scores] : sources) row(name, scores, lengths_.at(name));
-    if (sources.size() > 1) row("all", ScoresOverall(scored_), lengths_.at(""));
+    fmt::print("{:<{}} {:<{}}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>11}{}\n", "data source", width, "verifier",
+               verifier_width, "prompts", fmt::format("avg@{}", samples), fmt::format("maj@{}", samples),
+               fmt::format("pass@{}", samples), "answered", "tokens", "cut off",
+               all.failed > 0 ? "  failed" : "");
+    for (const auto& [name, scores] : sources) row(name, VerifierOf(name), scores);
+    if (sources.size() > 1) row("all", "", all);
   }
 
-  OrderedJson Report() const {
+  OrderedJson Report(const std::vector<std::string>& faults) const {
     OrderedJson sources = OrderedJson::object();
-    for (const auto& [name, scores] : ScoresBySource(scored_))
-      sources[name] = Figures(scores, lengths_.at(name));
+    for (const auto& [name, scores] : ScoresBySource(evaluation_.prompts)) {
+      sources[name] = {{"verifier", VerifierOf(name)}};
+      sources[name].update(Figures(scores));
+    }
     OrderedJson report = {{"model", options_.engine.model},
                           {"precision", loaded_.precision},
                           {"samples", sampling_.samples},
@@ -152,25 +130,23 @@ class EvalRun {
                           {"max_tokens", sampling_.max_tokens},
                           {"seed", sampling_.seed},
                           {"sources", sources},
-                          {"failed", faults_}};
-    report["overall"] = scored_.empty() ? OrderedJson() : Figures(ScoresOverall(scored_), lengths_.at(""));
+                          {"failed", faults}};
+    const SourceScores all = evaluation_.Overall();
+    report["overall"] = all.prompts > 0 ? Figures(all) : OrderedJson();
     return report;
   }
 
-  struct Lengths {
-    int64_t responses = 0, tokens = 0, truncated = 0;
-    double MeanTokens() const { return static_cast<double>(tokens) / static_cast<double>(responses); }
-    double Truncated() const { return static_cast<double>(truncated) / static_cast<double>(responses); }
-  };
-
-  static OrderedJson Figures(const SourceScores& scores, const Lengths& lengths) {
-    OrderedJson figures = {{"prompts", scores.prompts},
-                           {fmt::format("avg@{}", scores.samples), scores.average},
-                           {fmt::format("maj@{}", scores.samples), scores.majority}};
+  // Of no prompt but failed ones: the counts alone.
+  static OrderedJson Figures(const SourceScores& scores) {
+    OrderedJson figures = {{"prompts", scores.prompts}, {"failed", scores.failed}};
+    if (scores.prompts == 0) return figures;
+    figures[fmt::format("avg@{}", scores.samples)] = scores.average;
+    figures[fmt::format("maj@{}", scores.samples)] = scores.majority;
     for (const auto& [n, value] : scores.pass) figures[fmt::format("pass@{}", n)] = value;
     figures["score"] = scores.score;
-    figures["response_tokens"] = lengths.MeanTokens();
-    figures["cut_off"] = lengths.Truncated();
+    figures["answered"] = scores.answered;
+    figures["response_tokens"] = scores.tokens;
+    figures["cut_off"] = scores.cut_off;
     return figures;
   }
 
@@ -178,14 +154,20 @@ class EvalRun {
     if (options_.responses.empty()) return;
     std::string lines;
     const auto samples = static_cast<size_t>(sampling_.samples);
-    for (size_t i = 0; i < rollouts_.size(); ++i) {
+    for (size_t i = 0; i < evaluation_.rollouts.size(); ++i) {
+      const Rollout& rollout = evaluation_.rollouts[i];
       const Prompt& prompt = prompts_.prompts[i / samples];
-      OrderedJson line = {
-          {"data_source", prompt.data_source},   {"prompt", rollouts_[i].prompt},
-          {"sample", rollouts_[i].sample},       {"response", text_->ResponseText(rollouts_[i].tokens)},
-          {"ground_truth", prompt.ground_truth}, {"finish_reason", FinishReasonName(rollouts_[i].finish)}};
-      const auto found = scores_of_.find(i / samples);
-      if (found != scores_of_.end()) line["score"] = scored_[found->second].scores[i % samples];
+      OrderedJson line = {{"data_source", prompt.data_source},
+                          {"prompt", rollout.prompt},
+                          {"sample", rollout.sample},
+                          {"response", text_->ResponseText(rollout.tokens)},
+                          {"ground_truth", prompt.ground_truth},
+                          {"finish_reason", FinishReasonName(rollout.finish)}};
+      if (!evaluation_.prompts.empty() && evaluation_.prompts[i / samples].fault.empty()) {
+        const PromptScores& scored = evaluation_.prompts[i / samples];
+        line["score"] = scored.scores[i % samples];
+        line["answered"] = scored.answers[i % samples].has_value();
+      }
       lines += line.dump(-1, ' ', /*ensure_ascii=*/true) + "\n";
     }
     WriteFileAtomically(options_.responses, lines);
@@ -193,15 +175,13 @@ class EvalRun {
 
   const EvalFlags& options_;
   DataSection data_;
+  const Scorer scorer_;
   const std::optional<ModelText> text_;
   LoadedEngine loaded_;
   TokenizedPrompts prompts_;
+  VerifierNames verifiers_;
   SamplingOptions sampling_;
-  std::vector<Rollout> rollouts_;
-  std::vector<PromptScores> scored_;
-  std::map<size_t, size_t> scores_of_;      // prompt to its place in scored_
-  std::map<std::string, Lengths> lengths_;  // by data source; "" is all
-  std::vector<std::string> faults_;
+  Evaluation evaluation_;
 };
 
 }  // namespace
@@ -226,9 +206,11 @@ void AddEvalCommand(CLI::App& app) {
   command->footer(
       "avg@k is the share of right responses, maj@k whether the answer most responses give is right, pass@k "
       "whether\n"
-      "one of k is; each the mean over prompts. The JSON has pass@n for n = 1, 2, 4, ... too, by the "
-      "unbiased estimate.\n"
-      "Draws follow from --seed and the prompt's place alone.\n\n"
+      "one of k is, answered the share of responses in which the verifier found an answer, right or wrong; "
+      "each the mean\n"
+      "over prompts. Prompts that fail are counted and left out. The JSON has pass@n for n = 1, 2, 4, ... "
+      "too, by the\n"
+      "unbiased estimate. Draws follow from --seed and the prompt's place alone.\n\n"
       "Example: augur eval models/smollm2-135m-instruct --chat --data gsm8k_test.jsonl --samples 16 --output "
       "gsm8k.json");
   command->callback([options] {

@@ -22,14 +22,16 @@ struct PromptsFlags {
   std::optional<size_t> limit;
   std::optional<uint64_t> shuffle;
   uint64_t start = 0;
-  std::string verifier;
+  std::string verifier = "auto";
+  bool warn = false;
 };
 
-Json ToJson(const Prompt& prompt) {
+Json ToJson(const Prompt& prompt, const std::string& verifier) {
   Json object = {{"index", prompt.index},
                  {"data_source", prompt.data_source},
                  {"prompt", prompt.text},
                  {"ground_truth", prompt.ground_truth},
+                 {"verifier", VerifierFor(verifier, prompt, "--verifier").name},
                  {"extra_info", prompt.extra_info},
                  {"file", prompt.file},
                  {"line", prompt.line}};
@@ -43,15 +45,14 @@ Json ToJson(const Prompt& prompt) {
 
 void ShowPrompts(const PromptsFlags& options) {
   const std::vector<Prompt> prompts = ReadPrompts(options.files, options.columns);
-  if (!options.verifier.empty()) {
-    const Verifier& verifier = FindVerifier(options.verifier, "--verifier");
-    for (const std::string& warning : UnmatchableWarnings(verifier, prompts)) {
+  if (options.warn) {
+    for (const std::string& warning : UnmatchableWarnings(options.verifier, prompts, "--verifier")) {
       fmt::print(stderr, "augur: warning: {}\n", warning);
     }
   }
   PromptOrder order(prompts.size(), options.shuffle.value_or(0), options.shuffle.has_value());
   for (size_t i = 0; i < options.limit.value_or(prompts.size()); ++i) {
-    fmt::print("{}\n", ToJson(prompts[order.At(options.start + i)]).dump());
+    fmt::print("{}\n", ToJson(prompts[order.At(options.start + i)], options.verifier).dump());
   }
 }
 
@@ -73,11 +74,17 @@ void AddPromptsCommand(CLI::App& app) {
                       "text around prompts that are plain text, with {prompt} in their place");
   command->add_option("--shuffle", options->shuffle, "show them in the shuffled order of this seed");
   command->add_option("--start", options->start, "position to begin at; epochs follow one another");
-  command->add_option("--verifier", options->verifier,
-                      "warn of answers that cannot match themselves under this verifier (augur verify)");
+  const CLI::Option* verifier = command->add_option("--verifier", options->verifier,
+                                                    "warn of answers that cannot match themselves under this "
+                                                    "verifier (augur verify), or under the one that "
+                                                    "auto, as in training and evaluation, chooses");
   command->footer(
-      "Writes one JSON object a line: index, data_source, prompt, ground_truth, extra_info, file, line.");
-  command->callback([options] { ShowPrompts(*options); });
+      "Writes one JSON object a line: index, data_source, prompt, ground_truth, verifier, extra_info, file, "
+      "line.");
+  command->callback([options, verifier] {
+    options->warn = verifier->count() > 0;
+    ShowPrompts(*options);
+  });
 }
 
 }  // namespace augur

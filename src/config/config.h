@@ -50,6 +50,7 @@ struct DataSection {
 struct RewardSection {
   std::string verifier = "auto";
   double error_score = 0;
+  double max_errors = 0.5;
   int64_t overlong_buffer = 0;
   double overlong_penalty = 1;
   void Fields(FieldList& list);

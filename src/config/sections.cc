@@ -65,9 +65,17 @@ void DataSection::Fields(FieldList& list) {
 
 void RewardSection::Fields(FieldList& list) {
   list.Section("reward", "How responses are scored.");
-  list.Add("verifier", verifier,
-           "A verifier of `augur verify`; auto chooses one by each prompt's data source.");
+  list.Add(
+      "verifier", verifier,
+      "A verifier of `augur verify`; auto chooses one by each prompt's ground truth (countdown), else by its "
+      "data source, else exact.");
   list.Add("error_score", error_score, "The score of a response whose verifier failed; such are counted.");
+  list.Add("max_errors", max_errors,
+           "The share of a step's responses whose verifier may fail; beyond it, and where all fail, the run "
+           "stops.")
+      .AtLeast(0)
+      .AtMost(1)
+      .MayChangeOnResume();
   list.Add(
           "overlong_buffer", overlong_buffer,
           "DAPO's overlong shaping: within this many tokens of rollout.max_tokens the score falls; 0 is off.")

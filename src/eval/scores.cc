@@ -13,23 +13,32 @@ std::vector<int64_t> PassCounts(int64_t samples) {
 }
 
 void Add(SourceScores* sum, const PromptScores& prompt) {
+  if (!prompt.fault.empty()) {
+    ++sum->failed;
+    return;
+  }
   const auto samples = static_cast<int64_t>(prompt.right.size());
+  const auto share = [&](int64_t count) { return static_cast<double>(count) / static_cast<double>(samples); };
   const int64_t right = std::ranges::count(prompt.right, true);
   ++sum->prompts;
   sum->samples = samples;
-  sum->average += static_cast<double>(right) / static_cast<double>(samples);
+  sum->average += share(right);
   sum->majority += MajorityRight(prompt) ? 1 : 0;
   for (const int64_t n : PassCounts(samples)) sum->pass[n] += PassAt(samples, right, n);
   double score = 0;
   for (const double value : prompt.scores) score += value;
   sum->score += score / static_cast<double>(samples);
+  sum->answered += share(std::ranges::count_if(prompt.answers, [](const auto& a) { return a.has_value(); }));
+  sum->tokens += share(prompt.tokens);
+  sum->cut_off += share(prompt.cut_off);
 }
 
 void Divide(SourceScores* sum) {
   const auto prompts = static_cast<double>(sum->prompts);
-  sum->average /= prompts;
-  sum->majority /= prompts;
-  sum->score /= prompts;
+  for (double* figure :
+       {&sum->average, &sum->majority, &sum->score, &sum->answered, &sum->tokens, &sum->cut_off}) {
+    *figure /= prompts;
+  }
   for (auto& [n, value] : sum->pass) value /= prompts;
 }
 
@@ -70,7 +79,7 @@ std::map<std::string, SourceScores> ScoresBySource(const std::vector<PromptScore
 SourceScores ScoresOverall(const std::vector<PromptScores>& prompts) {
   SourceScores all;
   for (const PromptScores& prompt : prompts) Add(&all, prompt);
-  if (all.prompts > 0) Divide(&all);
+  Divide(&all);
   return all;
 }
 

@@ -15,15 +15,20 @@ struct PromptScores {
   std::vector<bool> right;
   std::vector<double> scores;                       // as the verifier gave them
   std::vector<std::optional<std::string>> answers;  // what each voted for; nothing abstains
+  int64_t tokens = 0, cut_off = 0;                  // of the responses; how many ran into max_tokens
+  std::string fault = {};  // why the prompt has no part in the figures; empty where it has
 };
 
-// Figures of several prompts, each the mean over prompts.
+// Figures of several prompts, each the mean over prompts. Those that failed are counted and left out; the
+// figures of none are NaN.
 struct SourceScores {
-  int64_t prompts = 0, samples = 0;
+  int64_t prompts = 0, failed = 0, samples = 0;
   double average = 0;              // avg@k: the share of right responses
   double majority = 0;             // maj@k: whether the answer most responses give is right
   std::map<int64_t, double> pass;  // pass@n for n = 1, 2, 4, ... and k: whether one of n is right
   double score = 0;                // the verifier's mean score
+  double answered = 0;             // the share of responses in which an answer was found, right or wrong
+  double tokens = 0, cut_off = 0;  // mean length of the responses; the share that ran into max_tokens
 };
 
 // The chance that at least one of `draw` responses, taken from `samples` without replacement, is right when
@@ -34,7 +39,7 @@ double PassAt(int64_t samples, int64_t right, int64_t draw);
 // abstain.
 bool MajorityRight(const PromptScores& prompt);
 
-// By data source. Every prompt has the same number of samples, at least one.
+// By data source. Every prompt without a fault has the same number of samples, at least one.
 std::map<std::string, SourceScores> ScoresBySource(const std::vector<PromptScores>& prompts);
 // All of them together, each prompt counting alike.
 SourceScores ScoresOverall(const std::vector<PromptScores>& prompts);

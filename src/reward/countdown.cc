@@ -180,6 +180,16 @@ class Evaluator {
 
 }  // namespace
 
+std::optional<std::string> CountdownAnswer(std::string_view response) {
+  const std::string_view found = FindExpression(response);
+  if (found.size() > kLongestExpression) return std::nullopt;
+  const std::string plain = PlainExpression(found);
+  std::string expression = plain.substr(0, plain.find('='));
+  if (!Evaluator().Evaluate(expression)) return std::nullopt;
+  std::erase_if(expression, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
+  return expression;
+}
+
 double ScoreCountdown(std::string_view response, const Json& answer) {
   const Puzzle puzzle = ParsePuzzle(answer);
   const std::string_view found = FindExpression(response);

@@ -1,6 +1,8 @@
 // Countdown: reach a target with + - * / and parentheses, using each given number exactly once.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/json.h"
@@ -13,5 +15,8 @@ namespace augur {
 // \times \cdot \div and with Unicode's signs. Values are exact; an intermediate one beyond 64 bits, a
 // division by zero, or anything that is not an expression scores 0.
 double ScoreCountdown(std::string_view response, const Json& answer);
+
+// The expression it reads, without spaces; nothing where what it reads is none.
+std::optional<std::string> CountdownAnswer(std::string_view response);
 
 }  // namespace augur

@@ -188,14 +188,23 @@ std::optional<std::string_view> LastBoxed(std::string_view text) {
 
 }  // namespace
 
+std::optional<std::string_view> MathDapoBoxedAnswer(std::string_view response) {
+  return LastBoxed(LastCodePoints(response, kBoxedTail));
+}
+
+std::optional<std::string_view> MathDapoAnswer(std::string_view response) {
+  const auto line = LastAnswerLine(LastCodePoints(response, kResponseTail));
+  return line ? line : MathDapoBoxedAnswer(response);
+}
+
 double ScoreMathDapoBoxed(std::string_view response, std::string_view ground_truth) {
-  return LastBoxed(LastCodePoints(response, kBoxedTail)) == ground_truth ? 1.0 : -1.0;
+  return MathDapoBoxedAnswer(response) == ground_truth ? 1.0 : -1.0;
 }
 
 double ScoreMathDapo(std::string_view response, std::string_view ground_truth) {
   response = LastCodePoints(response, kResponseTail);
   const std::string predicted = Normalise(LastAnswerLine(response).value_or(kNoAnswer));
-  if (predicted == kNoAnswer && LastBoxed(LastCodePoints(response, kBoxedTail))) {
+  if (predicted == kNoAnswer && MathDapoBoxedAnswer(response)) {
     return ScoreMathDapoBoxed(response, ground_truth);
   }
   return predicted == Normalise(ground_truth) ? 1.0 : -1.0;

@@ -2,6 +2,7 @@
 // exists so that curves compare with other people's. For judging answers well, see math_strict.h.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 namespace augur {
@@ -13,5 +14,9 @@ double ScoreMathDapo(std::string_view response, std::string_view ground_truth);
 // 1.0 or -1.0. The content of the last \boxed{...} within the last 100 code points is the ground truth to the
 // letter.
 double ScoreMathDapoBoxed(std::string_view response, std::string_view ground_truth);
+
+// What those two read, as a part of the response; nothing where there is no answer.
+std::optional<std::string_view> MathDapoAnswer(std::string_view response);
+std::optional<std::string_view> MathDapoBoxedAnswer(std::string_view response);
 
 }  // namespace augur

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "reward/countdown.h"
-#include "reward/final_answer.h"
 #include "reward/gsm8k.h"
 #include "reward/math_dapo.h"
 #include "reward/math_form.h"
@@ -44,9 +43,18 @@ std::optional<std::string> NotEmpty(std::string text) {
   return text.empty() ? std::nullopt : std::optional(std::move(text));
 }
 
+// Different spellings of one answer are one vote.
+template <std::optional<std::string_view> (*kAnswer)(std::string_view)>
 std::optional<std::string> MathAnswer(std::string_view response) {
-  const auto marked = FinalAnswer(response);
-  return marked ? NotEmpty(CanonicalForm(*marked).value) : std::nullopt;
+  const auto found = kAnswer(response);
+  if (!found) return std::nullopt;
+  std::string canonical = CanonicalForm(*found).value;
+  return NotEmpty(canonical.empty() ? std::string(PythonStrip(*found)) : std::move(canonical));
+}
+
+std::optional<std::string> FlexibleAnswer(std::string_view response) {
+  auto found = Gsm8kFlexibleAnswer(response);
+  return found == "." ? std::nullopt : std::move(found);  // a full stop is no answer, though verl reads it
 }
 
 std::optional<std::string> WholeResponse(std::string_view response) {
@@ -55,18 +63,18 @@ std::optional<std::string> WholeResponse(std::string_view response) {
 
 constexpr Verifier kVerifiers[] = {
     {"math_dapo", "last line \"Answer: ...\" (else \\boxed{}), as verl scores DAPO-Math",
-     WithText<ScoreMathDapo>, MathAnswer, 1.0, -1.0},
+     WithText<ScoreMathDapo>, MathAnswer<MathDapoAnswer>, 1.0, -1.0},
     {"math_dapo_boxed", "last \\boxed{...}, to the letter, as verl scores it", WithText<ScoreMathDapoBoxed>,
-     MathAnswer, 1.0, -1.0},
+     MathAnswer<MathDapoBoxedAnswer>, 1.0, -1.0},
     {"math_strict", "last \\boxed{...} or \"Answer: ...\", compared as mathematics",
-     WithText<ScoreMathStrict>, MathAnswer},
+     WithText<ScoreMathStrict>, MathAnswer<MathStrictAnswer>},
     {"gsm8k", "last number after \"#### \", as verl scores GSM8K", WithText<ScoreGsm8k>, Gsm8kAnswer},
     {"gsm8k_flexible", "last number anywhere, as verl scores GSM8K", WithText<ScoreGsm8kFlexible>,
-     Gsm8kFlexibleAnswer},
+     FlexibleAnswer},
     {"countdown",
      "an expression that reaches the target with each number once; answer: {\"numbers\": "
      "[...], \"target\": n}",
-     ScoreCountdown, WholeResponse},
+     ScoreCountdown, CountdownAnswer},
     {"exact", "the answer itself, white space around it ignored", WithText<ScoreExact>, WholeResponse},
 };
 
@@ -82,6 +90,9 @@ const Verifier& FindVerifier(std::string_view name, std::string_view where) {
   throw UnknownName(where, "verifier", name, names);
 }
 
+namespace {
+
+// The verifier that a data source's name suggests, or null.
 const Verifier* VerifierForSource(std::string_view data_source) {
   std::string source;
   for (const char c : data_source) source += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -95,6 +106,8 @@ const Verifier* VerifierForSource(std::string_view data_source) {
   }
   return nullptr;
 }
+
+}  // namespace
 
 const Verifier& VerifierFor(std::string_view name, const Prompt& prompt, std::string_view where) {
   if (name != "auto") return FindVerifier(name, where);
@@ -120,10 +133,11 @@ std::optional<std::string> WhyUnmatchable(const Verifier& verifier, const Json& 
   }
 }
 
-std::vector<std::string> UnmatchableWarnings(const Verifier& verifier, std::span<const Prompt> prompts) {
+std::vector<std::string> UnmatchableWarnings(std::string_view verifier, std::span<const Prompt> prompts,
+                                             std::string_view where) {
   std::vector<std::string> warnings;
   for (const Prompt& prompt : prompts) {
-    const auto why = WhyUnmatchable(verifier, prompt.ground_truth);
+    const auto why = WhyUnmatchable(VerifierFor(verifier, prompt, where), prompt.ground_truth);
     if (why) warnings.push_back(fmt::format("{}: {}", prompt.Where(), *why));
   }
   return warnings;

@@ -312,6 +312,7 @@ SampleResults Generation::MakeResults(size_t draws) {
 void Generation::Append(Sample* sample, int64_t draw) {
   Rollout& rollout = *sample->rollout;
   if (finite_[draw] == 0) {
+    rollout.not_finite = true;
     Finish(sample, FinishReason::kFailed,
            Error(sample->group->request->where,
                  fmt::format("the model's logits are not finite after {} tokens of the response: its weights "

@@ -37,6 +37,7 @@ struct Rollout {
   int64_t weight_version = 0;
   FinishReason finish = FinishReason::kEos;
   std::string error;
+  bool not_finite = false;  // it failed because the model's logits were not finite
 };
 
 }  // namespace augur

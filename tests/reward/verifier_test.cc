@@ -71,7 +71,7 @@ TEST(Verifier, WarnsWithTheLineOfTheGroundTruth) {
   prompts[0].ground_truth = "5";
   prompts[1].ground_truth = "1,234";
   EXPECT_EQ(
-      UnmatchableWarnings(FindVerifier("gsm8k", ""), prompts),
+      UnmatchableWarnings("gsm8k", prompts, ""),
       std::vector<std::string>{"a.jsonl:8: the ground truth '1,234' cannot match itself under 'gsm8k'"});
 }
 
@@ -88,6 +88,7 @@ TEST(Verifiers, AutoChoosesByGroundTruthThenByDataSource) {
   EXPECT_EQ(chosen("AIME2024", "4"), "math_dapo");
   EXPECT_EQ(chosen("DigitalLearningGmbH/MATH-lighteval", "4"), "math_strict");
   EXPECT_EQ(chosen("sort", "1 2"), "exact");
+  EXPECT_EQ(chosen("letters", "a"), "exact");
   Prompt prompt;
   EXPECT_EQ(VerifierFor("gsm8k", prompt, "").name, "gsm8k");
   EXPECT_NE(MessageOf([&] { VerifierFor("gsm", prompt, "here"); }).find("here"), std::string::npos);
@@ -103,6 +104,38 @@ TEST(Verifiers, EqualAnswersHaveOneText) {
   EXPECT_EQ(answer("gsm8k_flexible", "It is 7"), "7");
   EXPECT_EQ(answer("exact", " 1 2\n"), "1 2");
   EXPECT_EQ(answer("math_strict", "I do not know"), "none");
+}
+
+TEST(Verifiers, FindAnAnswerWhereTheyReadOne) {
+  const std::string long_text(400, 'x');
+  struct Case {
+    std::string_view verifier;
+    std::string response;
+    bool found;
+  };
+  const Case cases[] = {
+      {"math_dapo", "Answer: 5", true},
+      {"math_dapo", "\\boxed{5}", true},
+      {"math_dapo", "It is 5.", false},
+      {"math_dapo", "Answer: 5 " + long_text, false},  // verl reads the last 300 characters
+      {"math_dapo_boxed", "Answer: 5", false},
+      {"math_dapo_boxed", "\\boxed{5}", true},
+      {"math_strict", "42", true},
+      {"math_strict", "first\n42", false},
+      {"math_strict", "Answer: 42 " + long_text, true},
+      {"gsm8k", "so 42", false},
+      {"gsm8k", "#### 42", true},
+      {"gsm8k_flexible", "no number.", false},
+      {"gsm8k_flexible", "so 42.", true},
+      {"countdown", "<answer>(1 + 2) * 3 = 9</answer>", true},
+      {"countdown", "I give up", false},
+      {"exact", " \n", false},
+      {"exact", "anything", true},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(FindVerifier(c.verifier, "").answer(c.response).has_value(), c.found)
+        << c.verifier << c.response;
+  }
 }
 
 }  // namespace

@@ -112,6 +112,7 @@ class Bench {
         throw Error("bench step", experience.rollouts[i].error, "see the message");
       }
       experience.rewards.push_back(i % 2 == 0 ? 1 : 0);
+      experience.scores.push_back({.value = experience.rewards.back()});
     }
     experience.generate_seconds = SecondsSince(start);
     return experience;

@@ -86,7 +86,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
     for (const int64_t value :
          {static_cast<int64_t>(r.prompt), r.sample, static_cast<int64_t>(r.tokens.size()), r.support.columns,
           r.weight_version, static_cast<int64_t>(r.finish), int64_t{e.scores[i].right},
-          int64_t{e.scores[i].failed}}) {
+          int64_t{e.scores[i].answered}, int64_t{e.scores[i].failed}}) {
       heads.push_back(value);
     }
     scores.push_back(e.scores[i].value);
@@ -113,7 +113,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
           {"generated_tokens", e.generated_tokens}};
 }
 
-constexpr size_t kHeadWidth = 8;
+constexpr size_t kHeadWidth = 9;
 
 Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std::string& prefix,
                    const std::filesystem::path& path,
@@ -155,7 +155,10 @@ Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std:
     r.weight_version = head[4];
     r.finish = static_cast<FinishReason>(head[5]);
     e.rollouts.push_back(std::move(r));
-    e.scores.push_back({scores.Next(1)[0], head[6] != 0, head[7] != 0});
+    e.scores.push_back({.value = scores.Next(1)[0],
+                        .right = head[6] != 0,
+                        .answered = head[7] != 0,
+                        .failed = head[8] != 0});
   }
   return e;
 }

@@ -14,11 +14,11 @@
 #include "base/run_directory.h"
 #include "config/read.h"
 #include "config/write.h"
+#include "eval/evaluate.h"
 #include "model/load.h"
 #include "model/save.h"
 #include "rollout/device.h"
 #include "train/checkpoint/run_state.h"
-#include "train/run/evaluate.h"
 #include "train/run/memory_check.h"
 #include "train/run/overlap.h"
 #include "train/run/run_loop.h"
@@ -114,6 +114,8 @@ class RlWork : public StepWork {
   const ModelText text_;
   const TokenizedPrompts prompts_;
   std::optional<TokenizedPrompts> eval_prompts_;
+  const Scorer scorer_;
+  VerifierNames verifiers_;  // by data source, of training and evaluation
   const Model model_;
   Learner learner_;
   StepCopy copy_;
@@ -132,20 +134,23 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       device_(RunDevice(config.run)),
       text_(ModelText::FromDirectory(config.model.path, config.data)),
       prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
+      scorer_(MakeScorer(config.reward)),
+      verifiers_(NamesBySource(scorer_, prompts_.prompts)),
       model_(LoadPolicy(config, device_)),
       learner_(config, model_, LoadReference(config, device_), text_.vocabulary()),
       copy_(learner_.optimizer(), learner_.bad_updates()),
       engine_(model_, MakeEngineOptions(config, device_)),
-      maker_(config, text_, prompts_, engine_),
+      maker_(config, text_, prompts_, engine_, scorer_),
       decisions_(config, text_, prompts_, model_, learner_.loss()),
       overlaps_(Overlaps(config, device_)),
       worker_(device_) {
-  for (const Prompt& prompt : prompts_.prompts) VerifierFor(config.reward, prompt);
-  if (config.eval.files.empty()) return;
-  eval_prompts_ =
-      LoadPrompts(text_, DataWithinContext(config), config.eval.files, {.limit = config.eval.prompts});
-  for (const Prompt& prompt : eval_prompts_->prompts) VerifierFor(config.reward, prompt);
-  CheckEvaluation(config, text_, *eval_prompts_, engine_);
+  if (!config.eval.files.empty()) {
+    eval_prompts_ = LoadPrompts(text_, DataWithinContext(config), config.eval.files,
+                                {.limit = config.eval.prompts, .keep_bad_rows = true});
+    verifiers_.merge(NamesBySource(scorer_, eval_prompts_->prompts));
+    CheckEvaluation(config, text_, *eval_prompts_, engine_);
+  }
+  if (config.log.console) fmt::print(stderr, "responses are scored: {}\n", DescribeNames(verifiers_));
 }
 
 void RlWork::Load(int64_t step, const fs::path& directory, const Json& state) {
@@ -263,9 +268,13 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   hooks.progress = [&](const GenerateProgress& now) {
     watch({"evaluating", now.finished, now.total, "responses", now.new_tokens});
   };
-  const Evaluation evaluation = augur::Evaluate(config_, text_, *eval_prompts_, engine_, hooks);
-  metrics->insert(evaluation.metrics.begin(), evaluation.metrics.end());
-  state_.after = evaluation.accuracy;
+  const Evaluation evaluation = augur::Evaluate(
+      {engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);
+  metrics->merge(EvaluationMetrics(evaluation));
+  if (config_.log.console && !state_.after) {
+    for (const std::string& fault : evaluation.Faults()) fmt::print(stderr, "augur: warning: {}\n", fault);
+  }
+  state_.after = evaluation.Overall().average;
   if (step == 0) {
     state_.before = state_.after;
     return fmt::format("before training: accuracy {:.1f}%", 100 * *state_.before);

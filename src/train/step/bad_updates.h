@@ -13,14 +13,15 @@ class BadUpdates {
  public:
   explicit BadUpdates(int64_t limit) : limit_(limit) {}
 
-  // Throws Error when `limit` in a row were skipped.
+  // Throws NotFiniteError when `limit` in a row were skipped.
   void Count(bool skipped, int64_t step) {
     in_row_ = skipped ? in_row_ + 1 : 0;
     if (in_row_ < limit_) return;
-    throw Error(fmt::format("step {}", step),
-                fmt::format("{} updates in a row had a loss or gradient that is not finite", in_row_),
-                "lower the learning rate or grad_clip, or take model.precision fp32; what was saved before "
-                "is intact");
+    throw NotFiniteError(
+        fmt::format("step {}", step),
+        fmt::format("{} updates in a row had a loss or gradient that is not finite", in_row_),
+        "lower the learning rate or grad_clip, or take model.precision fp32; what was saved before "
+        "is intact");
   }
 
   int64_t in_row() const { return in_row_; }

@@ -30,21 +30,33 @@ void RecordSampledAlone(Rollout* rollout) { rollout->support = {1, rollout->toke
 // Nothing can be learned from failures, and a model that only fails will go on doing so.
 void RequireAnyResponse(const Experience& experience) {
   if (experience.failed < static_cast<int64_t>(experience.rollouts.size())) return;
-  throw Error("rollout",
-              fmt::format("not one of {} responses could be generated; the first: {}",
-                          experience.rollouts.size(), experience.rollouts.front().error),
-              "where the weights have left the finite numbers, go on from an earlier checkpoint "
-              "(run.resume) with a smaller train.lr");
+  const Rollout& first = experience.rollouts.front();
+  const std::string what = fmt::format("not one of {} responses could be generated; the first: {}",
+                                       experience.rollouts.size(), first.error);
+  if (!first.not_finite) throw Error("rollout", what, "");
+  throw NotFiniteError("rollout", what,
+                       "go on from an earlier checkpoint (run.resume) with a smaller train.lr");
+}
+
+// Whether all scores of the group that begins at `first` are the same.
+bool IsEqualGroup(std::span<const Score> group) {
+  return group.size() > 1 &&
+         std::ranges::all_of(group, [&](const Score& s) { return s.value == group.front().value; });
 }
 
 }  // namespace
 
+Scorer MakeScorer(const RewardSection& reward) {
+  return Scorer(reward.verifier, "reward.verifier", reward.error_score);
+}
+
 ExperienceMaker::ExperienceMaker(const RlConfig& config, const ModelText& text,
-                                 const TokenizedPrompts& prompts, Engine& engine)
+                                 const TokenizedPrompts& prompts, Engine& engine, const Scorer& scorer)
     : config_(config),
       text_(text),
       prompts_(prompts),
       engine_(engine),
+      scorer_(scorer),
       order_(prompts.prompts.size(), static_cast<uint64_t>(config.run.seed), config.data.shuffle) {
   engine.CheckOptions(TrainingSampling(config, text), !config.rollout.stop.empty());
 }
@@ -63,6 +75,7 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
     if (experience.prompts.size() >= wanted || experience.refills >= config_.algorithm.max_refills) break;
     ++experience.refills;
   }
+  CheckErrors(experience);
   *position = next;
   const size_t groups = std::min(wanted, experience.prompts.size());
   const size_t responses = groups * static_cast<size_t>(config_.rollout.group);
@@ -104,27 +117,31 @@ void ExperienceMaker::ScoreAll(size_t from, const Watch& watch, Experience* expe
   const auto start = Clock::now();
   const RewardSection& reward = config_.reward;
   const auto group = static_cast<size_t>(config_.rollout.group);
-  std::vector<ScoredResponse> scored;
+  std::vector<PromptResponse> responses;
   for (size_t i = from; i < experience->rollouts.size(); ++i) {
-    CheckStop();
-    if (watch) {
-      watch({"scoring", static_cast<int64_t>(i - from),
-             static_cast<int64_t>(experience->rollouts.size() - from), "responses"});
-    }
-    const Rollout& rollout = experience->rollouts[i];
-    const Prompt& prompt = prompts_.prompts[experience->prompts[i / group]];
-    const Score score = ScoreResponse(reward, prompt, text_.ResponseText(rollout.tokens));
-    const auto tokens = static_cast<int64_t>(rollout.tokens.size());
-    experience->reward_errors += score.failed;
-    experience->scores.push_back(score);
-    experience->rewards.push_back(score.value + OverlongPenalty(tokens, config_.rollout.max_tokens,
-                                                                reward.overlong_buffer,
-                                                                reward.overlong_penalty));
-    scored.push_back({experience->rewards.back(), static_cast<int64_t>(i / group), tokens});
+    responses.push_back({&prompts_.prompts[experience->prompts[i / group]],
+                         text_.ResponseText(experience->rollouts[i].tokens)});
   }
-  const auto equal = std::ranges::count(InEqualGroup(scored), true);
-  experience->equal_groups += equal / config_.rollout.group;
-  experience->groups += static_cast<int64_t>(scored.size() / group);
+  const auto count = static_cast<int64_t>(responses.size());
+  CheckStop();
+  if (watch) watch({"scoring", 0, count, "responses"});
+  std::vector<Score> scores = scorer_.ScoreAll(responses);
+  if (watch) watch({"scoring", count, count, "responses"});
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const auto tokens = static_cast<int64_t>(experience->rollouts[from + i].tokens.size());
+    if (scores[i].failed && experience->reward_errors++ == 0) {
+      experience->error_at = responses[i].prompt->Where();
+      experience->error = scores[i].error;
+    }
+    experience->rewards.push_back(scores[i].value + OverlongPenalty(tokens, config_.rollout.max_tokens,
+                                                                    reward.overlong_buffer,
+                                                                    reward.overlong_penalty));
+    experience->scores.push_back(std::move(scores[i]));
+  }
+  for (size_t i = from; i < experience->scores.size(); i += group) {
+    experience->equal_groups += IsEqualGroup(std::span(experience->scores).subspan(i, group));
+    ++experience->groups;
+  }
   experience->reward_seconds += SecondsSince(start);
 }
 
@@ -133,15 +150,12 @@ void ExperienceMaker::DropEqualGroups(Experience* experience) const {
   Experience& e = *experience;
   size_t kept = 0;
   for (size_t g = 0; g < e.prompts.size(); ++g) {
-    const auto first = e.rewards.begin() + static_cast<std::ptrdiff_t>(g * group);
-    const bool equal = group > 1 && std::all_of(first, first + static_cast<std::ptrdiff_t>(group),
-                                                [&](double reward) { return reward == *first; });
-    if (equal) continue;
+    if (IsEqualGroup(std::span(e.scores).subspan(g * group, group))) continue;
     if (kept != g) {
       e.prompts[kept] = e.prompts[g];
       for (size_t i = 0; i < group; ++i) {
         e.rollouts[kept * group + i] = std::move(e.rollouts[g * group + i]);
-        e.scores[kept * group + i] = e.scores[g * group + i];
+        e.scores[kept * group + i] = std::move(e.scores[g * group + i]);
         e.rewards[kept * group + i] = e.rewards[g * group + i];
       }
     }
@@ -151,6 +165,20 @@ void ExperienceMaker::DropEqualGroups(Experience* experience) const {
   e.rollouts.resize(kept * group);
   e.scores.resize(kept * group);
   e.rewards.resize(kept * group);
+}
+
+void ExperienceMaker::CheckErrors(const Experience& experience) const {
+  const int64_t scored = experience.groups * config_.rollout.group, errors = experience.reward_errors;
+  const double most = config_.reward.max_errors * static_cast<double>(scored);
+  if (errors == 0 || (errors < scored && static_cast<double>(errors) <= most)) return;
+  const std::string what =
+      errors == scored
+          ? fmt::format("not one of this step's {} responses could be scored", scored)
+          : fmt::format(
+                "{} of this step's {} responses could not be scored, more than reward.max_errors ({})",
+                errors, scored, config_.reward.max_errors);
+  throw Error(experience.error_at, fmt::format("{}; here: {}", what, experience.error),
+              "correct the data, reward.verifier or reward.max_errors");
 }
 
 }  // namespace augur

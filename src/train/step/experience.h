@@ -9,34 +9,40 @@
 #include "data/prompt_length.h"
 #include "data/prompt_order.h"
 #include "metrics/progress.h"
+#include "reward/scorer.h"
 #include "rollout/engine.h"
 #include "rollout/prompts.h"
-#include "train/step/rewards.h"
 
 namespace augur {
 
 struct Experience {
   std::vector<Rollout> rollouts;  // group after group; rollout.group of each
   std::vector<size_t> prompts;    // [groups] places in the tokenized prompts
-  std::vector<Score> scores;      // [rollouts] as the verifier gave them
+  std::vector<Score> scores;      // [rollouts] as the verifier gave them: equal groups are told by these
   std::vector<double> rewards;    // [rollouts] with overlong shaping
   int64_t weight_version = 0;
   // Of everything generated on the way, also what dynamic sampling threw away.
   int64_t groups = 0, equal_groups = 0, refills = 0;
   int64_t reward_errors = 0, failed = 0, generated_tokens = 0;
+  std::string error_at, error;  // the row of the first response that could not be scored, and why
   double generate_seconds = 0, reward_seconds = 0;  // not part of a run's reproducible state
 };
+
+// As the section says.
+Scorer MakeScorer(const RewardSection& reward);
 
 class ExperienceMaker {
  public:
   // All arguments must outlive this object. Throws Error for settings that the model cannot sample with.
   ExperienceMaker(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-                  Engine& engine);
+                  Engine& engine, const Scorer& scorer);
 
   // The next rollout.prompts groups from `*position` of the prompt order on, which it moves forward. Draws
-  // depend on the seed and that position alone. With dynamic sampling, groups whose rewards are all equal are
-  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then. `watch`
-  // is told how far generation and scoring are. What it throws, Stopped included, leaves the position.
+  // depend on the seed and that position alone. With dynamic sampling, groups whose scores are all equal are
+  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then. `watch` is
+  // told how far generation and scoring are; what it throws, Stopped included, leaves the position. Throws
+  // Error naming the row and the reason where all responses, or more than the share reward.max_errors of
+  // them, could not be scored, and where none could be generated.
   Experience Make(uint64_t* position, const std::function<void(const Stage&)>& watch = {});
 
  private:
@@ -44,11 +50,13 @@ class ExperienceMaker {
   void Generate(uint64_t* position, const Watch& watch, Experience* experience);
   void ScoreAll(size_t from, const Watch& watch, Experience* experience);
   void DropEqualGroups(Experience* experience) const;
+  void CheckErrors(const Experience& experience) const;
 
   const RlConfig& config_;
   const ModelText& text_;
   const TokenizedPrompts& prompts_;
   Engine& engine_;
+  const Scorer& scorer_;
   PromptOrder order_;
 };
 

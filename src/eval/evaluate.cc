@@ -1,0 +1,131 @@
+#include "eval/evaluate.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace augur {
+namespace {
+
+constexpr uint64_t kEvaluationSeed = 0x6576616C;  // "eval": draws apart from those of training
+
+std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hooks) {
+  std::vector<GenerateRequest> requests;
+  for (size_t i = 0; i < task.prompts.prompts.size(); ++i) {
+    const Prompt& prompt = task.prompts.prompts[i];
+    requests.push_back({prompt.index, task.prompts.tokens[i], prompt.Where()});
+  }
+  GenerateHooks with_text = hooks;
+  with_text.text = [&](int32_t token) { return task.text.tokenizer.TokenBytes(token); };
+  return task.engine.Generate(requests, task.sampling, with_text);
+}
+
+// Why a prompt has no part in the figures, or empty. Messages about a prompt begin with its place.
+std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std::span<const Score> scores) {
+  const auto at_prompt = [&](const std::string& message) {
+    return message.starts_with(prompt.Where()) ? message : prompt.Where() + ": " + message;
+  };
+  if (!prompt.fault.empty()) return at_prompt(prompt.fault);
+  for (const Rollout& rollout : rollouts) {
+    if (rollout.finish == FinishReason::kFailed) return at_prompt(rollout.error);
+  }
+  for (const Score& score : scores) {
+    if (score.failed) return at_prompt(score.error);
+  }
+  return "";
+}
+
+PromptScores ScorePrompt(const EvaluationTask& task, const Prompt& prompt,
+                         std::span<const Rollout> rollouts) {
+  std::vector<PromptResponse> responses;
+  for (const Rollout& rollout : rollouts) {
+    responses.push_back({&prompt, task.text.ResponseText(rollout.tokens)});
+  }
+  const std::vector<Score> scores = task.scorer.ScoreAll(responses);
+  PromptScores scored{.data_source = prompt.data_source, .right = {}, .scores = {}, .answers = {}};
+  scored.fault = FaultOf(prompt, rollouts, scores);
+  if (!scored.fault.empty()) return scored;
+  for (size_t i = 0; i < rollouts.size(); ++i) {
+    scored.right.push_back(scores[i].right);
+    scored.scores.push_back(scores[i].value);
+    scored.answers.push_back(scores[i].answered ? std::optional(scores[i].answer) : std::nullopt);
+    scored.tokens += static_cast<int64_t>(rollouts[i].tokens.size());
+    scored.cut_off += rollouts[i].finish == FinishReason::kLength;
+  }
+  return scored;
+}
+
+}  // namespace
+
+void CheckEvaluation(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
+                     const Engine& engine) {
+  constexpr int64_t kMostResponses = 1 << 24;
+  engine.CheckOptions(EvaluationSampling(config, text), /*has_text=*/true);
+  const auto count = static_cast<int64_t>(prompts.prompts.size());
+  if (count > 0 && config.eval.samples > kMostResponses / count) {
+    throw Error("eval.samples",
+                fmt::format("{} responses to {} prompts are more than {}", config.eval.samples, count,
+                            kMostResponses),
+                "make it smaller, or eval.prompts");
+  }
+}
+
+std::vector<std::string> Evaluation::Faults() const {
+  std::vector<std::string> faults;
+  for (const PromptScores& prompt : prompts) {
+    if (!prompt.fault.empty()) faults.push_back(prompt.fault);
+  }
+  return faults;
+}
+
+Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks) {
+  Evaluation evaluation;
+  evaluation.rollouts = Sample(task, hooks);
+  if (hooks.cancelled && hooks.cancelled()) return evaluation;
+  const auto samples = static_cast<size_t>(task.sampling.samples);
+  const std::span<const Rollout> rollouts = evaluation.rollouts;
+  for (const Rollout& rollout : rollouts) evaluation.not_finite |= rollout.not_finite;
+  for (size_t i = 0; i < task.prompts.prompts.size(); ++i) {
+    evaluation.prompts.push_back(
+        ScorePrompt(task, task.prompts.prompts[i], rollouts.subspan(i * samples, samples)));
+  }
+  return evaluation;
+}
+
+SamplingOptions EvaluationSampling(const RlConfig& config, const ModelText& text) {
+  SamplingOptions options;
+  options.temperature = config.eval.temperature;
+  options.top_k = config.eval.top_k;
+  options.top_p = config.eval.top_p;
+  options.max_tokens = config.eval.max_tokens > 0 ? config.eval.max_tokens : config.rollout.max_tokens;
+  options.samples = config.eval.samples;
+  options.seed = static_cast<uint64_t>(config.run.seed) ^ kEvaluationSeed << 32;
+  options.vocabulary = text.vocabulary();
+  options.end_tokens = text.end_tokens;
+  options.stop_texts = config.rollout.stop;
+  return options;
+}
+
+Metrics EvaluationMetrics(const Evaluation& evaluation) {
+  const SourceScores all = evaluation.Overall();
+  if (all.prompts == 0 && all.failed > 0) {
+    const std::string what = fmt::format("not one of {} prompts could be evaluated; the first: {}",
+                                         all.failed, evaluation.Faults().front());
+    if (!evaluation.not_finite) throw Error("eval.files", what, "");
+    throw NotFiniteError("eval.files", what,
+                         "go on from an earlier checkpoint (run.resume) with a smaller train.lr");
+  }
+  Metrics metrics;
+  for (const auto& [source, scores] : ScoresBySource(evaluation.prompts)) {
+    metrics[fmt::format("val-aux/{}/failed", source)] = static_cast<double>(scores.failed);
+    if (scores.prompts == 0) continue;
+    const std::string accuracy = fmt::format("val-core/{}/acc/", source);
+    metrics[fmt::format("{}mean@{}", accuracy, scores.samples)] = scores.average;
+    metrics[fmt::format("{}best@{}/mean", accuracy, scores.samples)] = scores.pass.at(scores.samples);
+    metrics[fmt::format("{}maj@{}/mean", accuracy, scores.samples)] = scores.majority;
+    metrics[fmt::format("val-aux/{}/answered/mean@{}", source, scores.samples)] = scores.answered;
+  }
+  return metrics;
+}
+
+}  // namespace augur
