@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from conftest import run_augur
+from conftest import ROOT, run_augur
 from train_runs import (
     STEPS,
     make_policy,
@@ -221,10 +221,11 @@ def test_a_reward_that_fails_scores_as_configured_and_is_counted(tmp_path, polic
     assert last["reward/errors"] == 2 and last["critic/score/min"] == -2
 
 
-def test_dynamic_sampling_refills_the_batch_with_mixed_groups(tmp_path, policy):
-    config = small_config(
-        tmp_path, policy, train__steps=4, algorithm__dynamic_sampling="true", rollout__prompts=4, train__minibatch=4
-    )
+def test_dynamic_sampling_refills_the_batch_with_mixed_groups(tmp_path):
+    """The bundled model, about a third of whose responses are right."""
+    changes = dict(algorithm__dynamic_sampling="true", rollout__prompts=4, rollout__group=4, train__minibatch=4)
+    changes |= dict(data__train="[task:sort:count=512:seed=11]", rollout__max_tokens=16, train__lr=1e-4, train__steps=4)
+    config = small_config(tmp_path, ROOT / "models" / "tiny", eval__files="[]", **changes)
     run_augur("train", config)
     lines = [line["data"] for line in read_metrics(tmp_path / "run") if line["step"] > 0]
     assert any(line["rollout/refills"] > 0 for line in lines)

@@ -69,6 +69,13 @@ std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainS
   return weights;
 }
 
+std::vector<size_t> MinibatchSizes(size_t groups, size_t most) {
+  const size_t count = (groups + most - 1) / most;
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < count; ++i) sizes.push_back(groups / count + (i < groups % count ? 1 : 0));
+  return sizes;
+}
+
 std::vector<size_t> SplitByTokens(std::span<const TrainSample> samples, int64_t micro_tokens) {
   std::vector<size_t> cuts = {0};
   int64_t tokens = 0;

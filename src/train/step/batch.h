@@ -42,6 +42,10 @@ struct MicroBatch {
 std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
                                  int64_t horizon);
 
+// How many groups each minibatch has, at most `most`: as few minibatches as that allows, of near-equal size,
+// so that no update is made from a remainder. 49 groups at 16 become 13, 12, 12, 12.
+std::vector<size_t> MinibatchSizes(size_t groups, size_t most);
+
 // Where to cut: indices of the first sample of each micro-batch, and the end. A micro-batch has at most
 // `micro_tokens` tokens unless a single sequence is longer.
 std::vector<size_t> SplitByTokens(std::span<const TrainSample> samples, int64_t micro_tokens);

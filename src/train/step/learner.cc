@@ -114,6 +114,9 @@ std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& expe
                       static_cast<int64_t>(experience.rollouts[i].tokens.size())});
   }
   const std::vector<double> advantages = ComputeAdvantages(config_.algorithm.advantage, scored);
+  // Equal by the verifier's scores: a difference that overlong shaping alone makes teaches nothing of the
+  // task.
+  for (size_t i = 0; i < scored.size(); ++i) scored[i].reward = experience.scores[i].value;
   const std::vector<bool> equal = InEqualGroup(scored);
   std::vector<std::vector<TrainSample>> groups;
   for (size_t i = 0; i < experience.rollouts.size(); ++i) {
@@ -176,11 +179,16 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
       static_cast<size_t>(config_.train.minibatch > 0 ? config_.train.minibatch : config_.rollout.prompts);
   std::vector<TrainSample> samples;
   std::vector<size_t> cuts;  // the first sample of each minibatch, and the end
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (g % size == 0) cuts.push_back(samples.size());
-    std::ranges::move(groups[g], std::back_inserter(samples));
+  auto group = groups.begin();
+  for (const size_t count : MinibatchSizes(groups.size(), size)) {
+    cuts.push_back(samples.size());
+    for (size_t i = 0; i < count; ++i) std::ranges::move(*group++, std::back_inserter(samples));
   }
   cuts.push_back(samples.size());
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {  // what has no gradient goes last, and out of the backward
+    const auto part = std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    std::ranges::stable_partition(part, [&](const TrainSample& s) { return HasGradient(s, loss_); });
+  }
   AddAnchors(samples);
   int64_t done = 0, total = 0;  // tokens
   for (const TrainSample& sample : samples) total += sample.length() * config_.train.epochs;

@@ -60,6 +60,13 @@ void Optimizer::Accumulate() {
   }
 }
 
+void Optimizer::AccumulateZeros() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!gradients_[i].defined()) gradients_[i] = at::zeros_like(parameters_[i].detach());
+  }
+}
+
 void Optimizer::SpoilGradient() {
   for (at::Tensor& grad : gradients_) {
     if (!grad.defined()) continue;

@@ -48,6 +48,9 @@ class Optimizer {
   // With one micro-batch nothing is copied; more are added in float32.
   void Accumulate();
 
+  // For a minibatch in which nothing has a gradient: the update is that of zeros.
+  void AccumulateZeros();
+
   // Applies the accumulated gradients and forgets them.
   UpdateResult Update(double lr);
 

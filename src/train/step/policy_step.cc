@@ -109,7 +109,7 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
     out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, batch.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
   }
-  torch::autograd::backward({out.loss});
+  if (at::GradMode::is_enabled()) torch::autograd::backward({out.loss});
   total->reference_kl += ReferenceKlSum(out, batch.recorded);
   return out;
 }
@@ -127,24 +127,42 @@ at::Tensor ScoreChunk(const at::Tensor& hidden, const Model& model, const at::Te
   return at::cat({support, tail}, 1);
 }
 
+// How many of the samples the backward needs: those up to the last that can have a gradient.
+size_t CountWithGradient(std::span<const TrainSample> samples, const StepLoss& loss) {
+  size_t count = samples.size();
+  while (count > 0 && !HasGradient(samples[count - 1], loss)) --count;
+  return count;
+}
+
 }  // namespace
+
+bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
+  return sample.advantage != 0 || loss.entropy_bonus != 0 || loss.kl_coef != 0;
+}
 
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
                              const StepLoss& loss, const DecisionVisitor& visit) {
   const std::vector<float> weights = SampleWeights(loss.aggregation, samples, loss.horizon);
-  const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
+  const size_t needed = CountWithGradient(samples, loss);
   StepSums total;
   const float* weight = weights.data();
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
-    size_t tokens = 0;
-    for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
-    const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
-    weight += tokens;
-    const PolicyLoss out = MicroStep(model, batch, loss, &total);
-    optimizer.Accumulate();
-    if (visit) visit(batch, out);
-  }
+  const auto pass = [&](std::span<const TrainSample> some) {
+    const std::vector<size_t> cuts = SplitByTokens(some, loss.micro_tokens);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const auto part = some.subspan(cuts[i], cuts[i + 1] - cuts[i]);
+      size_t tokens = 0;
+      for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
+      const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
+      weight += tokens;
+      const PolicyLoss out = MicroStep(model, batch, loss, &total);
+      optimizer.Accumulate();
+      if (visit) visit(batch, out);
+    }
+  };
+  pass(samples.first(needed));
+  const at::NoGradGuard no_grad;  // the rest is there for its figures alone
+  pass(samples.subspan(needed));
+  if (needed == 0) optimizer.AccumulateZeros();
   return total;
 }
 

@@ -49,8 +49,13 @@ struct StepSums {
 // Called with every micro-batch and its decisions after its backward.
 using DecisionVisitor = std::function<void(const MicroBatch&, const PolicyLoss&)>;
 
+// Whether a sample can add to the gradient. One without an advantage, where the loss has no other term,
+// cannot.
+bool HasGradient(const TrainSample& sample, const StepLoss& loss);
+
 // Adds the minibatch's gradient to the optimizer's. Nothing depends on how the samples fall into
-// micro-batches beyond rounding: weights and sums are those of the whole minibatch.
+// micro-batches beyond rounding: weights and sums are those of the whole minibatch. Samples behind the last
+// that HasGradient are left out of the backward; the gradient's bits are those of the samples before them.
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
                              const StepLoss& loss, const DecisionVisitor& visit = {});
 
