@@ -16,8 +16,6 @@ namespace augur {
 namespace {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kCurveResamples = 1000;
-constexpr uint64_t kBootstrapKey = 0x636f6d70617265;
 
 const std::pair<const char*, const char*> kCurves[] = {{"reward", "critic/score/mean"},
                                                        {"response_length", "response_length/mean"},
@@ -50,7 +48,7 @@ std::vector<double> OfFinished(const ComparisonArm& arm, const Figure& figure) {
 }
 
 Json WithInterval(const std::vector<double>& values, const ComparisonOptions& options) {
-  const Interval interval = BootstrapMean(values, options.level, options.resamples, kBootstrapKey);
+  const Interval interval = MeanInterval(values, options.level);
   return {{"mean", Mean(values)}, {"low", interval.low}, {"high", interval.high}, {"by_seed", values}};
 }
 
@@ -86,7 +84,7 @@ Json MeanCurve(const ComparisonArm& arm, const std::string& name, double level) 
       {"x", Json::array()}, {"mean", Json::array()}, {"low", Json::array()}, {"high", Json::array()}};
   for (const auto& [step, values] : by_step) {
     if (values.size() < runs) continue;
-    const Interval interval = BootstrapMean(values, level, kCurveResamples, kBootstrapKey);
+    const Interval interval = MeanInterval(values, level);
     curve["x"].push_back(step);
     curve["mean"].push_back(Mean(values));
     curve["low"].push_back(interval.low);
@@ -153,7 +151,7 @@ double RunOutcome::Late(const std::string& curve) const {
 }
 
 bool RunOutcome::Collapsed() const {
-  if (note.find("not finite") != std::string::npos) return true;
+  if (broke_down) return true;
   const auto found = curves.find("accuracy");
   if (found == curves.end()) return false;
   double best = 0;
@@ -196,8 +194,9 @@ RunOutcome ReadRunOutcome(const std::filesystem::path& run, int64_t seed, int64_
 }
 
 Json SummarizeComparison(std::span<const ComparisonArm> arms, const ComparisonOptions& options) {
-  Json json = {{"kind", "comparison"},          {"level", options.level}, {"steps", options.steps},
-               {"baseline", arms.front().name}, {"seeds", Json::array()}, {"arms", Json::array()}};
+  Json json = {{"kind", "comparison"},   {"level", options.level},        {"interval", "student-t"},
+               {"steps", options.steps}, {"baseline", arms.front().name}, {"seeds", Json::array()},
+               {"arms", Json::array()}};
   for (const RunOutcome& run : arms.front().runs) json["seeds"].push_back(run.seed);
   for (const ComparisonArm& arm : arms) json["arms"].push_back(SummarizeArm(arm, arms.front(), options));
   return json;

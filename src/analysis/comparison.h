@@ -17,7 +17,8 @@ namespace augur {
 struct RunOutcome {
   int64_t seed = 0;
   bool finished = false;
-  std::string note;  // why not
+  std::string note;         // why not
+  bool broke_down = false;  // it ended because nothing finite was left
   // "accuracy" (held out, mean over data sources), "reward", "response_length", "ppo_kl", "clip_fraction",
   // "outside" over steps.
   std::map<std::string, std::vector<std::pair<int64_t, double>>> curves;
@@ -25,7 +26,7 @@ struct RunOutcome {
   double FinalAccuracy() const;                 // of the last evaluation; NaN without one
   double AreaUnderAccuracy() const;             // mean height of the accuracy curve over steps (trapezoids)
   double Late(const std::string& curve) const;  // mean over the last tenth of the steps
-  // The last accuracy is below half of the best of this run, or it ended because nothing finite was left.
+  // It broke down, or its last accuracy is below half of its best.
   bool Collapsed() const;
 };
 
@@ -38,10 +39,12 @@ struct ComparisonArm {
 RunOutcome ReadRunOutcome(const std::filesystem::path& run, int64_t seed, int64_t steps);
 
 struct ComparisonOptions {
-  double level = 0.95;  // of the bootstrap intervals
-  int64_t resamples = 10000;
+  double level = 0.95;  // of the intervals (Student's t over seeds)
   int64_t steps = 0;
 };
+
+// With fewer seeds than this, intervals are wide and their assumption, normal figures, weighs.
+inline constexpr int64_t kFewSeeds = 5;
 
 // compare.json. Differences are paired by seed, against the first arm; seeds that did not finish in both are
 // left out of them.

@@ -5,8 +5,6 @@
 #include <limits>
 #include <numeric>
 
-#include "base/random.h"
-
 namespace augur {
 namespace {
 
@@ -87,20 +85,20 @@ PairedTest TestDifferences(std::span<const double> differences) {
   return test;
 }
 
-Interval BootstrapMean(std::span<const double> values, double level, int64_t resamples, uint64_t seed) {
-  if (values.empty()) return {kUndefined, kUndefined};
-  const auto n = static_cast<uint64_t>(values.size());
-  std::vector<double> means(static_cast<size_t>(resamples));
-  for (int64_t r = 0; r < resamples; ++r) {
-    double sum = 0;
-    for (uint64_t i = 0; i < n; ++i) {
-      const Philox random = Philox::At(seed, i, static_cast<uint64_t>(r));
-      sum += values[(uint64_t{random.word[0]} * n) >> 32];
-    }
-    means[static_cast<size_t>(r)] = sum / static_cast<double>(n);
+double StudentQuantile(double level, double freedom) {
+  double low = 0, high = 1;
+  while (StudentTwoSided(high, freedom) > 1 - level) high *= 2;
+  for (int i = 0; i < 200 && low < high; ++i) {  // the tail falls as t grows
+    const double middle = std::midpoint(low, high);
+    (StudentTwoSided(middle, freedom) > 1 - level ? low : high) = middle;
   }
-  std::ranges::sort(means);
-  return {Quantile(means, (1 - level) / 2), Quantile(means, (1 + level) / 2)};
+  return high;
+}
+
+Interval MeanInterval(std::span<const double> values, double level) {
+  if (values.size() < 2) return {kUndefined, kUndefined};
+  const double half = StudentQuantile(level, static_cast<double>(values.size() - 1)) * StandardError(values);
+  return {Mean(values) - half, Mean(values) + half};
 }
 
 double Quantile(std::span<const double> sorted, double q) {

@@ -26,12 +26,16 @@ PairedTest TestDifferences(std::span<const double> differences);
 // P(|T| > |t|) of Student's t with `freedom` degrees.
 double StudentTwoSided(double t, double freedom);
 
-// The percentile bootstrap of the mean: `resamples` draws with replacement by the counter-based generator, so
-// that the same values give the same interval everywhere.
+// The t with P(|T| <= t) = level, below 1.
+double StudentQuantile(double level, double freedom);
+
+// Student's interval of the mean, m -+ t s / sqrt(n) with n - 1 degrees of freedom: it holds the true mean in
+// the share `level` of repetitions for any number of normal values, few as they may be, and leaves zero out
+// exactly where TestDifferences gives a p below 1 - level. NaN of fewer than two.
 struct Interval {
   double low = 0, high = 0;
 };
-Interval BootstrapMean(std::span<const double> values, double level, int64_t resamples, uint64_t seed);
+Interval MeanInterval(std::span<const double> values, double level);
 
 // The q-quantile, linear between order statistics (numpy's default). `sorted` must not be empty.
 double Quantile(std::span<const double> sorted, double q);

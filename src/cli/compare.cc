@@ -84,30 +84,53 @@ bool IsFinished(const RlConfig& config) {
 bool TrainOne(const RlConfig& config, std::string* failure) {
   try {
     return RunTraining(config, {}).stopped_by.empty();
-  } catch (const Error& error) {
-    // A run that breaks down is a result, too; anything else is the user's to mend.
-    if (std::string_view(error.what()).find("not finite") == std::string_view::npos) throw;
+  } catch (const NotFiniteError& error) {  // a run that breaks down is a result, too
     *failure = error.what();
     fmt::print(stderr, "augur: warning: {}\n", error.what());
     return true;
   }
 }
 
+bool IsNumber(const Json& value) { return value.is_number() && std::isfinite(value.get<double>()); }
+
+// A mean and its interval, in percent; one seed has no interval.
 std::string Cell(const Json& figure) {
-  if (!figure["mean"].is_number() || !std::isfinite(figure["mean"].get<double>())) return "-";
-  return fmt::format("{:.1f} [{:.1f}, {:.1f}]", 100 * figure["mean"].get<double>(),
-                     100 * figure["low"].get<double>(), 100 * figure["high"].get<double>());
+  if (!IsNumber(figure["mean"])) return "-";
+  const std::string mean = fmt::format("{:.1f}", 100 * figure["mean"].get<double>());
+  if (!IsNumber(figure["low"])) return mean;
+  return fmt::format("{} [{:.1f}, {:.1f}]", mean, 100 * figure["low"].get<double>(),
+                     100 * figure["high"].get<double>());
+}
+
+std::string PValue(const Json& difference) {
+  if (!IsNumber(difference["p"])) return "-";
+  const double p = difference["p"];
+  return p < 0.001 ? "<0.001" : fmt::format("{:.3f}", p);
 }
 
 void PrintComparison(const Json& comparison) {
-  fmt::print("{:<28} {:>20} {:>22} {:>20} {:>10}\n", "mask", "final accuracy %",
-             "minus " + comparison["baseline"].get<std::string>(), "area under curve %", "collapses");
+  size_t width = 12;
+  for (const Json& arm : comparison["arms"]) width = std::max(width, arm["name"].get<std::string>().size());
+  const std::string baseline = "minus " + comparison["baseline"].get<std::string>();
+  const size_t difference_width = std::max<size_t>(22, baseline.size());
+  const auto row = [&](const std::string& name, const std::string& accuracy, const std::string& difference,
+                       const std::string& p, const std::string& area, const std::string& collapses) {
+    fmt::print("{:<{}} {:>22} {:>{}} {:>7} {:>22} {:>10}\n", name, width, accuracy, difference,
+               difference_width, p, area, collapses);
+  };
+  row("mask", "final accuracy %", baseline, "p", "area under curve %", "collapses");
   for (const Json& arm : comparison["arms"]) {
-    fmt::print("{:<28} {:>20} {:>22} {:>20} {:>10}\n", arm["name"].get<std::string>(),
-               Cell(arm["final_accuracy"]),
-               arm["minus_baseline"].is_null() ? "" : Cell(arm["minus_baseline"]["final_accuracy"]),
-               Cell(arm["auc_accuracy"]), arm["collapses"].get<int64_t>());
+    const Json& against = arm["minus_baseline"];
+    row(arm["name"], Cell(arm["final_accuracy"]), against.is_null() ? "" : Cell(against["final_accuracy"]),
+        against.is_null() ? "" : PValue(against["final_accuracy"]), Cell(arm["auc_accuracy"]),
+        fmt::format("{}", arm["collapses"].get<int64_t>()));
   }
+  const size_t seeds = comparison["seeds"].size();
+  fmt::print("{} seed{}; {:.4g}% intervals by Student's t over seeds, p by the paired t test\n", seeds,
+             seeds == 1 ? "" : "s", 100 * comparison["level"].get<double>());
+  if (seeds >= static_cast<size_t>(kFewSeeds)) return;
+  fmt::print(stderr, "augur: warning: {} seed{} say little; take at least {} (--seeds {})\n", seeds,
+             seeds == 1 ? "" : "s", kFewSeeds, 8);
 }
 
 void RunCompare(const CompareFlags& arguments) {
@@ -133,7 +156,10 @@ void RunCompare(const CompareFlags& arguments) {
         }
       }
       arms[a].runs.push_back(ReadRunOutcome(config.run.dir, config.run.seed, config.train.steps));
-      if (!failure.empty()) arms[a].runs.back().note = failure;
+      if (!failure.empty()) {
+        arms[a].runs.back().note = failure;
+        arms[a].runs.back().broke_down = true;
+      }
     }
   }
   const Json comparison = SummarizeComparison(arms, {.level = arguments.level, .steps = steps});
@@ -157,7 +183,8 @@ void AddCompareCommand(CLI::App& app) {
       "    clip: [mask=clip]\n"
       "    predictive: [mask=predictive-kl-exact]\n\n"
       "or several files of augur train's, an arm each. Every run has a directory ARM/seed-N; the command\n"
-      "goes on where it was stopped. Writes compare.json, compare.csv and report.html.\n\n"
+      "goes on where it was stopped. Writes compare.json, compare.csv and report.html.\n"
+      "Intervals are Student's t over seeds; differences are paired by seed.\n\n"
       "Example: augur compare recipes/compare-tiny.yaml --seeds 8\n");
   const auto arguments = std::make_shared<CompareFlags>();
   command->add_option("CONFIG", arguments->words, "Comparisons or configurations, and key=value for all arms")

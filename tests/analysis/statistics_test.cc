@@ -9,8 +9,7 @@ namespace {
 
 const std::vector<double> kDifferences = {0.3, -0.1, 0.25, 0.6, 0.05, -0.02, 0.4};
 
-// Expected values are scipy 1.x's: stats.sem, ttest_1samp, binomtest, 2 * t.sf,
-// bootstrap(method="percentile").
+// Expected values are scipy 1.x's: stats.sem, ttest_1samp, binomtest, 2 * t.sf, t.ppf, t.interval.
 TEST(Statistics, MeanAndStandardErrorAgreeWithScipy) {
   EXPECT_NEAR(Mean(kDifferences), 0.21142857142857144, 1e-15);
   EXPECT_NEAR(StandardError(kDifferences), 0.09417381527257561, 1e-15);
@@ -47,15 +46,27 @@ TEST(Statistics, EqualDifferencesHaveNoPValueAndNoneDoNotCrash) {
   EXPECT_EQ(TestDifferences(std::vector{2.0, 2.0}).p, 0);
 }
 
-TEST(Statistics, BootstrapIntervalAgreesWithScipyAndRepeats) {
+TEST(Statistics, MeanIntervalAgreesWithScipy) {
   const std::vector<double> values = {0.31, 0.35, 0.29, 0.44, 0.38, 0.33, 0.36, 0.41};
-  const Interval interval = BootstrapMean(values, 0.95, 50000, 1);
-  EXPECT_NEAR(interval.low, 0.3275, 0.0015);
-  EXPECT_NEAR(interval.high, 0.3925, 0.0015);
-  EXPECT_EQ(interval.low, BootstrapMean(values, 0.95, 50000, 1).low);
-  const Interval one = BootstrapMean(std::vector{0.5}, 0.95, 100, 1);
-  EXPECT_EQ(one.low, 0.5);
-  EXPECT_EQ(one.high, 0.5);
+  const Interval interval = MeanInterval(values, 0.95);
+  EXPECT_NEAR(interval.low, 0.3167256163747788, 1e-12);
+  EXPECT_NEAR(interval.high, 0.4007743836252212, 1e-12);
+  const Interval two = MeanInterval(std::vector{0.013, 0.051}, 0.95);  // far beyond its two values
+  EXPECT_NEAR(two.low, -0.20941788998731914, 1e-12);
+  EXPECT_NEAR(two.high, 0.27341788998731914, 1e-12);
+  EXPECT_TRUE(std::isnan(MeanInterval(std::vector{0.5}, 0.95).low));
+  EXPECT_TRUE(std::isnan(MeanInterval({}, 0.95).high));
+}
+
+TEST(Statistics, StudentQuantilesAgreeWithScipy) {
+  const struct {
+    double level, freedom, t;
+  } cases[] = {{0.95, 1, 12.706204736174694},
+               {0.95, 7, 2.364624251592784},
+               {0.99, 4, 4.604094871349992},
+               {0.5, 2, 0.8164965809277261},
+               {0.999, 60, 3.460200469196392}};
+  for (const auto& c : cases) EXPECT_NEAR(StudentQuantile(c.level, c.freedom), c.t, 1e-9 * c.t) << c.t;
 }
 
 TEST(Statistics, QuantilesAgreeWithNumpy) {

@@ -36,7 +36,46 @@ function seconds(run) {
   return steps.length ? steps.reduce((sum, point) => sum + point[1], 0) : null;
 }
 
+// What a comparison found, in a card for each arm: its accuracy, and how it stands to the first.
+function comparisonCards(comparison) {
+  const cards = el("div.cards");
+  const points = (x) => signed(Number((100 * x).toFixed(1)));
+  for (const arm of comparison.arms) {
+    const against = arm.minus_baseline && arm.minus_baseline.final_accuracy;
+    const note = !against ? "baseline" : against.mean === null ? null
+      : `${points(against.mean)} points${against.p === null ? "" : `, p ${against.p < 0.001 ? "< 0.001" : "= " + against.p.toFixed(3)}`}`;
+    const final = arm.final_accuracy;
+    const range = final.low === null ? null : `[${inPercent(final.low)}, ${inPercent(final.high)}]`;
+    cards.append(card(arm.name, percent(final.mean), [range, note].filter(Boolean).join(", ")));
+  }
+  cards.append(card("Seeds", count(comparison.seeds.length), `of ${count(comparison.steps)} steps`));
+  return cards;
+}
+// What an analysis found: how much was outside, and how often each criterion had the sign right.
+function analysisCards(analysis) {
+  const cards = el("div.cards");
+  for (const study of analysis.divergences) {
+    const name = study.divergence.toUpperCase();
+    cards.append(card(`Outside by ${name}`, count(study.outside_total), `of ${count(study.tokens)} tokens`));
+    for (const criterion of study.outside_total ? study.criteria : []) {
+      const right = criterion.prediction.sign_accuracy;
+      if (right && right.mean !== null) cards.append(card(`${name}: ${criterionName(criterion.name)}`, percent(right.mean), "signs predicted"));
+    }
+  }
+  return cards;
+}
+// A study's file may be of another kind than this page expects; its section says so.
+function studyCards(run) {
+  try {
+    if (run.compare) return comparisonCards(run.compare);
+    if (run.analysis) return analysisCards(run.analysis);
+  } catch {}
+  return null;
+}
+
 function runCards(run) {
+  const study = studyCards(run);
+  if (study) return study;
   const cards = el("div.cards");
   const add = (node) => node && cards.append(node);
   add(accuracyCard(run));
@@ -81,6 +120,13 @@ function maskName(config) {
   return `${get("support")} ${divergenceName(get("proximity"))}, direction ${direction}, ${region}${dual}${action}`;
 }
 
+// Which verifier scored which data source.
+function scoredBy(run) {
+  const names = Object.entries((run.summary && run.summary.verifiers) || {});
+  if (!names.length) return null;
+  return "scored by " + names.slice(0, 4).map(([source, verifier]) => `${verifier} (${source})`).join(", ") + (names.length > 4 ? ", …" : "");
+}
+
 function runCard(run) {
   const config = run.config || {};
   const facts = [
@@ -88,6 +134,7 @@ function runCard(run) {
     maskName(config) && "mask " + maskName(config),
     config["model.precision"] && "precision " + config["model.precision"],
     config["run.seed"] && "seed " + config["run.seed"],
+    scoredBy(run),
   ].filter(Boolean);
   const head = el("header", el("h3", dot(run), run.label));
   facts.forEach((fact) => head.append(el("span.soft.small", fact)));

@@ -8,8 +8,10 @@ const inTenThousandths = (x) => (1e4 * x).toFixed(1).replace("-", "−");
 function pValue(p) {
   return p === null || p === undefined ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3);
 }
+// One seed has no interval.
 function interval(figure, show) {
-  return figure && figure.low !== null ? `${show(figure.mean)} [${show(figure.low)}, ${show(figure.high)}]` : "–";
+  if (!figure || figure.mean === null) return "–";
+  return figure.low === null ? show(figure.mean) : `${show(figure.mean)} [${show(figure.low)}, ${show(figure.high)}]`;
 }
 const CRITERIA = {
   ratio: "ratio",
@@ -113,8 +115,9 @@ function showAnalysis(run) {
   }
 }
 
+const FEW_SEEDS = 5;
 const COMPARED = [
-  ["accuracy", "Held-out accuracy", "mean over seeds with bootstrap interval", true],
+  ["accuracy", "Held-out accuracy", "mean over seeds with interval", true],
   ["reward", "Reward", "training responses, mean over seeds", false],
   ["response_length", "Response length", "tokens", false],
   ["ppo_kl", "PPO-KL", "mean of log μ − log π", false],
@@ -125,9 +128,10 @@ function showComparison(run) {
   const c = run.compare;
   if (!Array.isArray(c.arms)) throw new Error("no arms");
   const section = addSection(`compare-${run.index}`, RUNS.length > 1 ? `Comparison: ${run.label}` : "Comparison",
-    `The same start, data order and seeds under each mask: ${c.seeds.length} seeds of ${count(c.steps)} steps. Means with ${Math.round(100 * c.level)}% bootstrap intervals; differences are paired by seed, against ${c.baseline}.`);
+    `The same start, data order and seeds under each mask: ${c.seeds.length} seeds of ${count(c.steps)} steps. Means with ${Math.round(1000 * c.level) / 10}% intervals (Student's t over seeds); differences and their p (paired t test) are paired by seed, against ${c.baseline}.`);
   const unfinished = c.arms.flatMap((arm) => arm.runs.filter((r) => !r.finished).map((r) => `${arm.name}, seed ${r.seed}: ${r.note}`));
-  const notes = noteBox(unfinished);
+  const few = c.seeds.length < FEW_SEEDS ? [`${c.seeds.length === 1 ? "One seed says" : `${c.seeds.length} seeds say`} little: intervals are wide. Take at least ${FEW_SEEDS}.`] : [];
+  const notes = noteBox([...few, ...unfinished]);
   if (notes) section.append(notes);
   const show = (x) => inPercent(x);
   section.append(el("div.panel", table([
