@@ -92,7 +92,6 @@ set_up_python() { # everything but the build
     die "Python 3.11 or newer is needed and $(python3 --version) found; install it and put it first in PATH"
   install_system_packages "${system_packages[@]}"
   make_venv .venv requirements.txt
-  install_apart .venv/truth requirements-truth.txt .venv # files to compare with
 }
 
 # set_up [TARGET...]: everything build/augur needs, and the named targets, or all.

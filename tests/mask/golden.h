@@ -1,7 +1,6 @@
-// The float64 truth beside the project, where it is present.
+// The float64 truth of tests/data/make_mask_cases.py.
 #pragma once
 
-#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -11,16 +10,12 @@
 
 namespace augur {
 
-// Each case expects something of some presets.
+// Each case expects something of every preset.
 inline std::vector<Json> GoldenCases() {
+  const std::string path = AUGUR_SOURCE_DIR "/tests/data/mask_cases.jsonl";
   std::vector<Json> cases;
-  for (const char* name : {"mask_cases.jsonl", "mask_cases_2.jsonl"}) {
-    const std::filesystem::path path =
-        std::filesystem::path(AUGUR_SOURCE_DIR).parent_path() / "shared/golden" / name;
-    if (!std::filesystem::exists(path)) continue;
-    std::istringstream lines(ReadFile(path));
-    for (std::string line; std::getline(lines, line);) cases.push_back(ParseJson(line, path.string()));
-  }
+  std::istringstream lines(ReadFile(path));
+  for (std::string line; std::getline(lines, line);) cases.push_back(ParseJson(line, path));
   return cases;
 }
 

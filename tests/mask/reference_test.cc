@@ -18,7 +18,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Reference, ReproducesTheGoldenCases) {
   const auto cases = GoldenCases();
-  if (cases.empty()) GTEST_SKIP() << "needs ../shared";
+  ASSERT_GE(cases.size(), 100u);
   for (size_t i = 0; i < cases.size(); ++i) {
     const auto behaviour = cases[i]["behaviour"].get<std::vector<double>>();
     const auto policy = cases[i]["policy"].get<std::vector<double>>();

@@ -1,4 +1,4 @@
-"""What the Python tests share: the built program, and the truth beside the project where it is present."""
+"""What the Python tests share: the built program, recorded truth, and files of other people's packages."""
 
 import importlib.util
 import json
@@ -10,7 +10,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build" / "augur"
-SHARED = ROOT.parent / "shared"
+DATA = ROOT / "tests" / "data"
 
 # A GPU machine may have torch and little else; no GPU test stands in this file.
 collect_ignore = [] if importlib.util.find_spec("gguf") else ["test_convert.py"]
@@ -39,19 +39,21 @@ def truth_file(path: str) -> Path:
     return found
 
 
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The directory of outside truth; tests that need it are skipped on a machine without it."""
-    if not SHARED.is_dir():
-        pytest.skip("needs ../shared")
-    return SHARED
+def recorded(name: str) -> list[dict]:
+    """The lines of a file of tests/data."""
+    return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
 
 
 # One test body for every device; the CUDA half carries the mark gpu, which CTest runs under its label gpu.
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]),
-]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def pytest_collection_modifyitems(items) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no GPU"))
 
 
 @pytest.fixture(params=DEVICES)

@@ -8,6 +8,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from conftest import run_augur, run_augur_lines, truth_file
+from published import tokenizer_directory
 from tokenizer_zoo import random_text, save, train
 
 _TURN = "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
@@ -114,8 +115,8 @@ def test_random_conversations_render_as_in_transformers(name, make_model):
 
 
 @pytest.mark.parametrize("name", ["qwen3", "smollm2"])
-def test_templates_of_published_models_render_as_in_transformers(name, shared, make_model):
-    config = json.loads((shared / "data" / "tokenizers" / name / "tokenizer_config.json").read_text())
+def test_templates_of_published_models_render_as_in_transformers(name, make_model):
+    config = json.loads((tokenizer_directory(name) / "tokenizer_config.json").read_text())
     directory, tokenizer = make_model(config["chat_template"])
     lines = requests(random.Random(12), 150, thinking=name == "qwen3")
     for line, answer in zip(lines, run_augur_lines("tokenize", directory, lines=lines), strict=True):

@@ -14,8 +14,8 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from conftest import ROOT, run_augur
 from gguf_files import HEADS, TYPES, expected_tensors, random_blocks, write_model
-
-SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
+from published import smollm2_model, tokenizer_directory
+from tokenizer_zoo import random_texts, written_texts
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -26,11 +26,6 @@ def fault(*args) -> str:
     done = run_augur("convert", *args, check=False)
     assert done.returncode == 2, done.stderr
     return done.stderr.splitlines()[-1]
-
-
-def tokenizer_cases(shared) -> list[dict]:
-    with open(shared / "data" / "tokenizer_cases.jsonl", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
@@ -212,12 +207,10 @@ def test_the_tokenizer_splits_text_as_its_family_does(tmp_path, pre):
     )
 
 
-def test_the_qwen3_tokenizer_survives_a_trip_through_gguf(tmp_path, shared):
+def test_the_qwen3_tokenizer_survives_a_trip_through_gguf(tmp_path):
     """Vocabulary, merges, added tokens and ids as in the published file."""
-    import gzip
-
-    published = gzip.open(shared / "data" / "tokenizers" / "qwen3" / "tokenizer.json.gz").read()
-    source = json.loads(published)
+    published = tokenizer_directory("qwen3") / "tokenizer.json"
+    source = json.loads(published.read_text())
     tokens = list(source["model"]["vocab"]) + [t["content"] for t in source["added_tokens"]]
     kinds = [1] * 151643 + [3 if t["special"] else 4 for t in source["added_tokens"]]
 
@@ -236,8 +229,9 @@ def test_the_qwen3_tokenizer_survives_a_trip_through_gguf(tmp_path, shared):
     made["model"]["merges"] = [merge.split(" ") for merge in made["model"]["merges"]]
     assert made == source
     ours = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    for case in tokenizer_cases(shared):
-        assert ours.encode(case["text"]).ids == case["qwen3_ids"], case["id"]
+    theirs = Tokenizer.from_file(str(published))
+    for text in written_texts() + random_texts(seed=7, count=300):
+        assert ours.encode(text).ids == theirs.encode(text).ids, repr(text)
 
 
 def test_names_what_it_cannot_convert(tmp_path):
@@ -331,18 +325,17 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
 
 @pytest.fixture(scope="module")
 def smollm2():
-    if not SMOLLM2.is_dir():
-        pytest.skip("needs models/smollm2-135m-instruct: run recipes/get-smollm2")
-    return SMOLLM2
+    return smollm2_model()
 
 
-def test_smollm2_tokenizes_as_published(smollm2, shared):
+def test_smollm2_tokenizes_as_published(smollm2):
     tokenizer = Tokenizer.from_file(str(smollm2 / "tokenizer.json"))
     auto = AutoTokenizer.from_pretrained(smollm2)
     assert (auto.bos_token, auto.eos_token, auto.pad_token) == ("<|im_start|>", "<|im_end|>", "<|im_end|>")
-    for case in tokenizer_cases(shared):
-        assert tokenizer.encode(case["text"]).ids == case["smollm2_ids"], case["id"]
-        assert auto(case["text"]).input_ids == case["smollm2_ids"], case["id"]
+    published = Tokenizer.from_file(str(tokenizer_directory("smollm2") / "tokenizer.json"))
+    for text in written_texts() + random_texts(seed=8, count=300):
+        ids = published.encode(text).ids
+        assert tokenizer.encode(text).ids == ids and auto(text).input_ids == ids, repr(text)
 
 
 def test_smollm2_answers_a_question(smollm2):

@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import tokenizer_zoo
 from conftest import PROGRAM, run_augur
 from model_zoo import FAMILIES, VOCAB, as_lines, edit_config, log_probs, make_model, make_sequences
+from published import smollm2_model
 
 PROMPTS = make_sequences([1, 7, 30, 12], seed=3)
 
@@ -326,13 +327,9 @@ def test_ctrl_c_keeps_what_is_there(models, tmp_path):
     assert sum(len(r["tokens"]) for r in rollouts) == stats["new_tokens"]
 
 
-def test_smollm2_greedy_text_is_transformers(shared):
-    """The real model, where it has been fetched."""
-    from conftest import ROOT
-
-    directory = ROOT / "models" / "smollm2-135m-instruct"
-    if not directory.is_dir():
-        pytest.skip("needs recipes/get-smollm2")
+def test_smollm2_greedy_text_is_transformers():
+    """The real model."""
+    directory = smollm2_model()
     model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     prompt = make_sequences([40], seed=1, vocab=40000)[0]
     rollouts, _ = generate(

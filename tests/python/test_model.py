@@ -12,9 +12,9 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 
 from conftest import ROOT, run_augur, run_augur_lines
 from model_zoo import FAMILIES, as_lines, edit_config, log_probs, make_model, make_sequences
+from published import smollm2_model
 
 LENGTHS = [5, 1, 70, 2, 131, 33]
-SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
 
 
 def score(directory: Path, sequences: list[list[int]], *flags) -> list[torch.Tensor]:
@@ -377,18 +377,18 @@ def test_answers_a_line_before_the_next_is_written(tmp_path):
         process.stdin.close()
 
 
-@pytest.mark.skipif(not (SMOLLM2 / "config.json").exists(), reason="needs models/smollm2-135m-instruct")
 def test_smollm2_log_probs_equal_transformers():
-    model = AutoModelForCausalLM.from_pretrained(SMOLLM2, dtype=torch.float32)
-    assert_scores(SMOLLM2, model, make_sequences([3, 90, 1, 257], vocab=model.config.vocab_size))
+    directory = smollm2_model()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    assert_scores(directory, model, make_sequences([3, 90, 1, 257], vocab=model.config.vocab_size))
 
 
-@pytest.mark.skipif(not (SMOLLM2 / "config.json").exists(), reason="needs models/smollm2-135m-instruct")
 def test_smollm2_gradients_equal_transformers(tmp_path):
     """In float64: on this model transformers' own float32 gradients err by up to 1e-4."""
-    model = AutoModelForCausalLM.from_pretrained(SMOLLM2, dtype=torch.float64)
+    directory = smollm2_model()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
     sequences = make_sequences([13, 40], vocab=model.config.vocab_size)
-    got = gradients(SMOLLM2, tmp_path / "gradients", sequences)
+    got = gradients(directory, tmp_path / "gradients", sequences)
     loss = reference_loss(model, sequences)
     loss.backward()
     assert abs(got.pop("loss") - loss) < 1e-4

@@ -297,7 +297,6 @@ def test_bad_input_names_argument_position_and_remedy(changes, message):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_tensors_on_different_devices_are_refused():
     with pytest.raises(ValueError, match="advantages: is on cpu while logits is on cuda:0"):
         batch = make_batch(tokens=4)

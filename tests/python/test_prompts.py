@@ -86,26 +86,49 @@ def test_every_arrow_type_with_a_counterpart_in_json_is_read(tmp_path):
     assert rows[1]["extra_info"] == {"small": None, "large": 3, "real": -2.0, "list": [], "fixed": None}
 
 
-def test_real_data_sets_read_as_pyarrow_and_json_read_them(shared):
-    table = pq.read_table(shared / "data" / "dapo_math_17k_dedup.parquet").to_pylist()
-    rows = prompts(shared / "data" / "dapo_math_17k_dedup.parquet", "--verifier", "math_dapo")
-    assert [row["prompt"] for row in rows] == [row["prompt"] for row in table]
-    assert [row["ground_truth"] for row in rows] == [row["reward_model"]["ground_truth"] for row in table]
-    assert [row["extra_info"] for row in rows] == [row["extra_info"] for row in table]
-    for name, key in [
-        ("aime2024", "problem"),
-        ("aime2025", "problem"),
-        ("math500", "problem"),
-        ("gsm8k_test", "question"),
-        ("gsm8k_train2000", "question"),
-        ("dapo_math_sample200", "prompt"),
-    ]:
-        source = [json.loads(line) for line in (shared / "data" / f"{name}.jsonl").open()]
-        rows = prompts(shared / "data" / f"{name}.jsonl")
-        assert [(row["prompt"], row["ground_truth"]) for row in rows] == [(r[key], r["answer"]) for r in source]
-        assert {row["data_source"] for row in rows} == {name}
-    source = [json.loads(line) for line in (shared / "data" / "countdown" / "train.jsonl").open()]
-    assert [row["ground_truth"] for row in prompts(shared / "data" / "countdown" / "train.jsonl")] == source
+SETS = {  # rows in the shapes of published sets: what the columns are called, and what their prompt and answer are
+    "aime2024": [{"id": "2024-I-1", "problem": "Find $x$.", "answer": "204", "answer_original": "204"}],
+    "math500": [{"id": "a/1", "problem": "What is $1/2$?", "answer": "\\frac{1}{2}", "level": 3, "subject": "Algebra"}],
+    "gsm8k_train": [{"question": "How many?", "answer": "1,200", "solution": "20 * 60 = 1200\n#### 1,200"}],
+    "math_sample": [{"prompt": "Find \u03c0.\n", "answer": 3}],
+    "rows_of_trl": [{"prompt": [{"role": "user", "content": "Say 4."}], "solution": "4"}],
+    "rows_of_slime": [{"prompt": [{"role": "user", "content": "Say 5."}], "label": "5"}],
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_sets_of_the_usual_columns_read_as_pyarrow_and_json_read_them(tmp_path, name, kind):
+    write = write_parquet if kind == "parquet" else write_jsonl
+    (row,) = prompts(write(tmp_path / f"{name}.{kind}", SETS[name]))
+    (source,) = SETS[name]
+    keys = [
+        [k for k in names if k in source][0]
+        for names in (("problem", "question", "prompt"), ("label", "answer", "solution"))
+    ]
+    assert [row["prompt"], row["ground_truth"]] == [source[key] for key in keys]
+    assert row["data_source"] == name and row["line"] == 1
+
+
+def test_a_published_solution_of_gsm8k_is_read_to_its_last_number(tmp_path):
+    solution = "She sells 20 * 60 = <<20*60=1200>>1,200 eggs.\n#### 1,200"
+    (row,) = prompts(write_jsonl(tmp_path / "gsm8k.jsonl", [{"question": "How many?", "answer": solution}]))
+    assert row["ground_truth"] == "1200" and row["verifier"] == "gsm8k"
+
+
+def test_countdown_rows_are_puzzles(tmp_path):
+    source = [{"numbers": [3, 5, 7], "target": 8}, {"numbers": [1, 2], "target": 3}]
+    made = prompts(write_jsonl(tmp_path / "train.jsonl", source))
+    assert [row["ground_truth"] for row in made] == source and {row["verifier"] for row in made} == {"countdown"}
+    assert "[3,5,7]" in made[0]["prompt"] and "equals 8" in made[0]["prompt"]
+
+
+def test_the_verifier_that_auto_chooses_warns_too(tmp_path):
+    rows = [{"prompt": "p", "answer": "1,234", "data_source": s} for s in ("gsm8k", "dapo", "letters")]
+    done = run_augur("prompts", write_jsonl(tmp_path / "rows.jsonl", rows), "--verifier", "auto")
+    assert done.stderr.splitlines() == [
+        f"augur: warning: {tmp_path}/rows.jsonl:1: the ground truth '1,234' cannot match itself under 'gsm8k'"
+    ]
 
 
 def philox(key, low, high):

@@ -203,3 +203,27 @@ def random_text(rng: random.Random) -> str:
 def random_texts(seed: int, count: int) -> list[str]:
     rng = random.Random(seed)
     return [random_text(rng) for _ in range(count)]
+
+
+def written_texts() -> list[str]:
+    """What people write: this project's prose, code and data, in lines and in whole, and the languages above."""
+    texts = list(_CORPUS)
+    root = Path(__file__).resolve().parents[2]
+    for name in (
+        "README.md",
+        "docs/masks.md",
+        "src/text/bpe.cc",
+        "python/augur/masks.py",
+        "src/report/page/a_basics.js",
+    ):
+        whole = (root / name).read_text()
+        texts += [whole, *whole.splitlines(keepends=True)]
+    texts += [" " * n + "x" + "\n" * n + "\t" * n + "1" * n for n in range(9)]
+    texts += [
+        "<|im_start|>user\nHi<|im_end|>\n",
+        "a<|endoftext|>b",
+        "<think>\n\n</think>",
+        " <|im_end|> ",
+        "<|im_start",
+    ]
+    return texts

@@ -169,16 +169,13 @@ TEST_P(DecideTest, AgreesWithTheReferenceOnAdversarialTokens) {
 
 TEST_P(DecideTest, ReproducesTheGoldenCases) {
   const auto cases = GoldenCases();
-  if (cases.empty()) GTEST_SKIP() << "needs ../shared";
-  std::map<std::string, int> seen;
+  ASSERT_GE(cases.size(), 100u);
   for (const std::string_view name : PresetNames()) {
     for (const Json& one : cases) {
-      if (!one["expect"].contains(name)) continue;
-      ++seen[std::string(name)];
       Batch batch{static_cast<int>(one["ids"].size()), one["vocab"], {}, {}, {}, {}, {}};
       batch.Add(one["behaviour"], one["policy"], one["advantage"], one["tail_square"]);
       const Results results = Decide(GetParam(), PresetRule(name), batch);
-      const Json& expected = one["expect"][std::string(name)];
+      const Json& expected = one["expect"].at(std::string(name));
       ASSERT_NEAR(results.ratio[0], expected["ratio"], 2e-6 * expected["ratio"].get<double>());
       ASSERT_NEAR(results.divergence[0], expected["divergence"], 2e-6 * (1 + results.divergence[0]));
       ASSERT_NEAR(results.direction[0], expected["direction"], 2e-6 * (1 + results.ratio[0]));
@@ -186,7 +183,6 @@ TEST_P(DecideTest, ReproducesTheGoldenCases) {
         ASSERT_EQ((results.flags[0] & kKept) != 0, expected["keep"].get<bool>()) << name;
       }
     }
-    EXPECT_GE(seen[std::string(name)], 300) << name;
   }
 }
 
