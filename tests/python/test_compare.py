@@ -38,6 +38,7 @@ def test_trains_each_arm_with_each_seed_and_goes_on_where_it_was(comparison):
     (out / "clip" / "seed-0" / "model").rename(out / "kept-as-it-is")
     done = run_augur("compare", comparison, "--seeds", 2)
     assert "[3/4] clip, seed 1" in done.stderr and "seed 0" not in done.stderr
+    assert "2 seeds say little" in done.stderr and "--seeds" in done.stderr
     assert first == {arm: (out / arm / "seed-0" / "summary.json").stat().st_mtime_ns for arm in first}
     result = json.loads((out / "compare.json").read_text())
     assert result["seeds"] == [0, 1] and result["baseline"] == "clip"
@@ -52,7 +53,16 @@ def test_trains_each_arm_with_each_seed_and_goes_on_where_it_was(comparison):
         assert arm["curves"]["accuracy"]["x"] == [0, 1, 2, 3]
         assert arm["collapses"] in (0, 1, 2)
     difference = result["arms"][1]["minus_baseline"]["final_accuracy"]["mean"]
-    assert difference == pytest.approx(np.mean(np.subtract(after["predictive"], after["clip"])))
+    differences = np.subtract(after["predictive"], after["clip"])
+    assert difference == pytest.approx(np.mean(differences))
+    # Student's t with one degree of freedom, by its closed form: the quantile, and p = 1 - 2 atan(|t|) / pi.
+    figure = result["arms"][1]["minus_baseline"]["final_accuracy"]
+    half = np.tan(np.pi * 0.95 / 2) * np.std(differences, ddof=1) / np.sqrt(2)
+    assert [figure["low"], figure["high"]] == pytest.approx([difference - half, difference + half])
+    t = abs(difference) / (np.std(differences, ddof=1) / np.sqrt(2))
+    assert figure["p"] == pytest.approx(1 - 2 * np.arctan(t) / np.pi) and result["interval"] == "student-t"
+    header, clip, predictive = (line.split() for line in done.stdout.splitlines()[:3])
+    assert "p" in header and f"{figure['p']:.3f}" in predictive and "Student's t" in done.stdout
     assert len((out / "compare.csv").read_text().splitlines()) == 5
     assert (out / "report.html").exists()
 

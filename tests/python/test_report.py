@@ -351,3 +351,35 @@ def test_a_comparison_is_shown_with_intervals_and_names_unfinished_runs(browser,
     assert "grpo-clip-higher, seed 7: 40 of 100 steps" in notes(browser) and "config" not in notes(browser)
     shown = browser.ask("charts[0].chart.data.datasets.filter((d) => d.label).map((d) => d.data.map((p) => p.y))")
     assert shown == [arm["curves"]["accuracy"]["mean"] for arm in arms]
+    cards = browser.ask("[...document.querySelectorAll('#summary .card')].map((c) => c.textContent)")
+    assert len(cards) == 5 and cards[0].startswith("grpo-clip-higher") and "baseline" in cards[0]
+    for card, arm in zip(cards[1:4], arms[1:], strict=True):
+        assert arm["name"] in card and f"{100 * arm['final_accuracy']['mean']:.1f}%" in card and "p = 0.040" in card
+    assert "8of 100 steps" in cards[4] and "little" not in notes(browser)
+
+
+def test_a_comparison_of_one_seed_shows_no_intervals_and_says_so(browser, tmp_path):
+    run = tmp_path / "compared"
+    run.mkdir()
+    comparison = report_runs.make_comparison(run)
+    comparison["seeds"] = [0]
+    for arm in comparison["arms"]:
+        figures = [arm["final_accuracy"], arm["auc_accuracy"], *(arm["minus_baseline"] or {}).values()]
+        for figure in figures:
+            figure |= {"low": None, "high": None, "p": None}
+    (run / "compare.json").write_text(json.dumps(comparison))
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert browser.problems == [] and "One seed says little" in notes(browser)
+    rows = table_with(browser, "final accuracy %")[1:]
+    assert [row[1] for row in rows] == [f"{100 * arm['final_accuracy']['mean']:.1f}" for arm in comparison["arms"]]
+    assert [row[3] for row in rows] == ["", "–", "–", "–"]
+
+
+def test_the_summary_says_which_verifier_scored_what(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"verifiers": {"sort": "exact", "gsm8k": "gsm8k"}}))
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert "scored by gsm8k (gsm8k), exact (sort)" in browser.ask("document.querySelector('#summary').textContent")

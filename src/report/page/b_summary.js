@@ -74,9 +74,7 @@ function studyCards(run) {
 }
 
 function runCards(run) {
-  const study = studyCards(run);
-  if (study) return study;
-  const cards = el("div.cards");
+  const cards = studyCards(run) || el("div.cards");
   const add = (node) => node && cards.append(node);
   add(accuracyCard(run));
   const reward = series(run, "critic/score/mean");
