@@ -4,14 +4,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dot.h>
-#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "mask/reference.h"
+#include "ops/log_probs.h"
 
 namespace augur {
 namespace {
@@ -25,6 +24,22 @@ at::Tensor FlattenState(const std::vector<at::Tensor>& state, StateKind kind) {
     parts.push_back(state[i].reshape({-1}).to(at::kFloat));
   }
   return at::cat(parts);
+}
+
+// The divergence of one token's distribution from the recorded one, with gradient; policy and behaviour are
+// log-probs over the support [m], pi_tail the policy's mass outside it.
+at::Tensor Divergence(Proximity proximity, const at::Tensor& policy, const at::Tensor& pi_tail,
+                      const at::Tensor& behaviour) {
+  const at::Tensor mu = behaviour.exp(), pi = policy.exp();
+  const at::Tensor mu_tail = (1 - mu.sum()).clamp_min(0);
+  if (proximity == Proximity::kTv) return ((mu - pi).abs().sum() + (mu_tail - pi_tail).abs()) / 2;
+  if (proximity == Proximity::kReverseKl) {
+    const at::Tensor tail = pi_tail.clamp_min(1e-300);
+    return (pi * (policy - behaviour)).sum() + pi_tail * (tail.log() - mu_tail.clamp_min(0x1p-24).log());
+  }
+  const at::Tensor head = (mu * (behaviour - policy)).sum();
+  if (mu_tail.item<double>() <= 0) return head;
+  return head + mu_tail * (mu_tail.log() - pi_tail.clamp_min(1e-12).log());
 }
 
 struct TokenSupport {
@@ -45,31 +60,20 @@ TokenSupport SupportOf(const TokenPlace& place, at::Device device) {
   return {at::tensor(ids).to(device), at::tensor(behaviour, at::kDouble).to(device)};
 }
 
-// A scalar whose gradient in the logits is that of the token's divergence from the recorded distribution;
-// logprobs [V].
-at::Tensor WithSlopeOf(Proximity divergence, const at::Tensor& logprobs, const TokenSupport& support) {
-  const at::Tensor mu = support.behaviour.cpu(), pi = logprobs.detach().index_select(0, support.ids).cpu();
-  const auto values = [](const at::Tensor& x) {
-    return std::span<const double>(x.const_data_ptr<double>(), static_cast<size_t>(x.numel()));
-  };
-  const LogitGradient gradient =
-      ReferenceGradient(divergence, Support::kTopK, {values(mu), values(pi), 0, logprobs.size(0), 0, {}});
-  const at::Tensor slope = logprobs.detach().exp() * gradient.everywhere;
-  slope.index_add_(0, support.ids, at::tensor(gradient.at_atom, slope.options()));
-  return (logprobs * slope).sum();  // the slopes add up to 0, so that normalisation changes nothing
-}
-
-// Log-probs of the token's position over the real vocabulary, with gradient: [V] float64.
-at::Tensor LogProbsAt(const Model& model, const TokenPlace& place, const StepLoss& loss) {
+// What the model makes of the token's support, with gradient: one row.
+LogProbs LogProbsAt(const Model& model, const TokenPlace& place, const at::Tensor& ids,
+                    const StepLoss& loss) {
   const Rollout& rollout = *place.sample->rollout;
   std::vector<int32_t> tokens = rollout.prompt_tokens;
   tokens.insert(tokens.end(), rollout.tokens.begin(), rollout.tokens.begin() + place.position);
   const std::vector<std::vector<int32_t>> sequences = {tokens};
   const PackedBatch batch = PackSequences(sequences, model.embedding.device());
   const at::Tensor hidden =
-      Forward(model, batch, loss.forward).hidden.select(0, static_cast<int64_t>(tokens.size()) - 1);
-  const at::Tensor head = model.head.narrow(0, 0, loss.vocabulary);
-  return at::log_softmax(head.matmul(hidden).to(at::kDouble) / loss.temperature, 0);
+      Forward(model, batch, loss.forward).hidden.narrow(0, static_cast<int64_t>(tokens.size()) - 1, 1);
+  HeadOptions options;
+  options.loss.temperature = loss.temperature;
+  options.loss.vocab_size = loss.vocabulary;
+  return ComputeLogProbs({hidden, model.head, {}}, ids.unsqueeze(0), options);
 }
 
 at::Tensor GradientOf(const Model& model, const at::Tensor& value) {
@@ -126,12 +130,14 @@ UpdateTerms MakeUpdateTerms(const StateCopy& before, const Optimizer& optimizer,
 ChangeParts DecomposeChange(const Model& model, const StepLoss& loss, Proximity divergence,
                             const TokenPlace& place, const UpdateTerms& terms) {
   const TokenSupport support = SupportOf(place, model.embedding.device());
-  const at::Tensor logprobs = LogProbsAt(model, place, loss);
-  const at::Tensor sampled = logprobs.select(0, support.ids[0].item<int64_t>());
+  const LogProbs now = LogProbsAt(model, place, support.ids, loss);
+  const at::Tensor policy = now.support.select(0, 0).to(at::kDouble);
+  const at::Tensor pi_tail = now.tail_mass.select(0, 0).to(at::kDouble);
+  const at::Tensor sampled = policy.select(0, 0);
   const double log_ratio = sampled.item<double>() - support.behaviour[0].item<double>();
   const double ratio = std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit));
   const double cut = loss.rule.ratio_cap > 0 ? std::min(ratio, loss.rule.ratio_cap) : ratio;
-  const at::Tensor slope = GradientOf(model, WithSlopeOf(divergence, logprobs, support));
+  const at::Tensor slope = GradientOf(model, Divergence(divergence, policy, pi_tail, support.behaviour));
   const at::Tensor own = GradientOf(model, sampled * (-place.weight * cut * place.sample->advantage));
   const at::NoGradGuard no_grad;
   const auto part = [&](const at::Tensor& term) { return at::dot(slope, term).item<double>(); };

@@ -17,7 +17,7 @@
 #include "cli/flag_checks.h"
 #include "model/forward.h"
 #include "model/load.h"
-#include "model/log_probs.h"
+#include "ops/log_probs.h"
 
 namespace augur {
 namespace {
@@ -102,13 +102,14 @@ class Scorer {
     if (lines_.empty()) return;
     const PackedBatch batch = PackSequences(sequences_, model_.embedding.device());
     const at::Tensor hidden = Forward(model_, batch).hidden;
-    const int64_t rows = batch.tokens.size(0) - 1;  // row t foretells token t + 1; the last foretells nothing
+    const int64_t rows = batch.tokens.size(0) - 1;  // row t predicts token t + 1; the last predicts nothing
+    const Head head{hidden.narrow(0, 0, rows), model_.head, {}};
     const at::Tensor scores =
-        TokenLogProbs(hidden.narrow(0, 0, rows), model_.head, batch.tokens.narrow(0, 1, rows)).cpu();
+        ComputeLogProbs(head, batch.tokens.narrow(0, 1, rows).unsqueeze(1), {}).sampled().cpu().contiguous();
     const float* score = scores.const_data_ptr<float>();
     for (size_t i = 0; i < lines_.size(); ++i) {
       Print(lines_[i], {score, sequences_[i].size() - 1});
-      score += sequences_[i].size();  // past the row that would foretell the next sequence's first token
+      score += sequences_[i].size();  // past the row that would predict the next sequence's first token
     }
     std::cout.flush();
     progress_.Add(lines_.size(), static_cast<size_t>(waiting_));

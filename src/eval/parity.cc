@@ -1,44 +1,42 @@
 #include "eval/parity.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/log_softmax.h>
-#include <ATen/ops/matmul.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "model/forward.h"
+#include "ops/log_probs.h"
 
 namespace augur {
 namespace {
 
-// log pi of every token of the vocabulary at each response position: [T, vocab] float32 on the CPU.
+// log pi of the recorded supports: [T, columns] float32 on the CPU.
 at::Tensor PolicyLogProbs(const Model& model, const Rollout& rollout) {
   std::vector<int32_t> tokens = rollout.prompt_tokens;
   tokens.insert(tokens.end(), rollout.tokens.begin(), rollout.tokens.end());
-  const PackedBatch batch = PackSequences({&tokens, 1}, model.embedding.device());
+  const at::Device device = model.embedding.device();
+  const PackedBatch batch = PackSequences({&tokens, 1}, device);
   const auto first = static_cast<int64_t>(rollout.prompt_tokens.size()) - 1;
-  const at::Tensor hidden =
-      Forward(model, batch).hidden.narrow(0, first, static_cast<int64_t>(rollout.tokens.size()));
-  return at::log_softmax(at::matmul(hidden.to(at::kFloat), model.head.to(at::kFloat).t()), 1)
-      .cpu()
-      .contiguous();
+  const auto count = static_cast<int64_t>(rollout.tokens.size());
+  const at::Tensor hidden = Forward(model, batch).hidden.narrow(0, first, count);
+  const at::Tensor ids = at::tensor(rollout.support.ids, at::kInt).view({count, rollout.support.columns});
+  return ComputeLogProbs({hidden, model.head, {}}, ids.to(device), {}).support.cpu().contiguous();
 }
 
 void Compare(const Rollout& rollout, const at::Tensor& policy, Parity* parity) {
-  const int64_t columns = rollout.support.columns, vocab = policy.size(1);
+  const int64_t columns = rollout.support.columns;
   const float* log_pi = policy.const_data_ptr<float>();
-  for (size_t t = 0; t < rollout.tokens.size(); ++t, log_pi += vocab) {
-    const int32_t* ids = rollout.support.ids.data() + t * static_cast<size_t>(columns);
-    const float* log_mu = rollout.support.logprobs.data() + t * static_cast<size_t>(columns);
+  const float* log_mu = rollout.support.logprobs.data();
+  const int32_t* ids = rollout.support.ids.data();
+  for (size_t t = 0; t < rollout.tokens.size(); ++t, ids += columns, log_mu += columns, log_pi += columns) {
     double divergence = 0;
     for (int64_t c = 0; c < columns; ++c) {
-      if (ids[c] < 0) continue;
-      const double mu = log_mu[c];
-      divergence += std::exp(mu) * (mu - log_pi[ids[c]]);
+      if (ids[c] >= 0) divergence += std::exp(double{log_mu[c]}) * (double{log_mu[c]} - log_pi[c]);
     }
-    parity->differences.push_back(std::abs(double{log_mu[0]} - log_pi[ids[0]]));
+    parity->differences.push_back(std::abs(double{log_mu[0]} - log_pi[0]));
     parity->divergences.push_back(std::max(divergence, 0.0));
   }
 }

@@ -14,12 +14,12 @@ namespace {
 template <typename T>
 void RunDecide(const MaskRule& rule, const at::Tensor& behaviour, const at::Tensor& policy,
                const at::Tensor& advantages, int64_t vocab_size, const at::Tensor& tail_square,
-               Decisions* out) {
+               const at::Tensor& tail_mass, Decisions* out) {
   const DecideInput<T> in{behaviour.const_data_ptr<T>(),
                           policy.const_data_ptr<T>(),
                           advantages.const_data_ptr<T>(),
                           tail_square.defined() ? tail_square.const_data_ptr<T>() : nullptr,
-                          nullptr,
+                          tail_mass.defined() ? tail_mass.const_data_ptr<T>() : nullptr,
                           behaviour.size(0),
                           static_cast<int>(behaviour.size(1)),
                           vocab_size};
@@ -36,17 +36,21 @@ void RunDecide(const MaskRule& rule, const at::Tensor& behaviour, const at::Tens
 
 Decisions Decide(const MaskRule& rule, const at::Tensor& behaviour, const at::Tensor& policy,
                  const at::Tensor& advantages, int64_t vocab_size,
-                 const std::optional<at::Tensor>& tail_square, bool validate) {
+                 const std::optional<at::Tensor>& tail_square, bool validate, const at::Tensor& tail_mass) {
   const at::Tensor square = tail_square.value_or(at::Tensor());
   CheckShape({"behaviour", behaviour}, {-1, -1});
   CheckShape({"policy", policy}, behaviour.sizes());
   CheckShape({"advantages", advantages}, {behaviour.size(0)});
   if (square.defined()) CheckShape({"tail_square", square}, {behaviour.size(0)});
+  if (tail_mass.defined()) CheckShape({"tail_mass", tail_mass}, {behaviour.size(0)});
   CheckFloating({"behaviour", behaviour});
   CheckFloating({"policy", policy});
   CheckFloating({"advantages", advantages});
-  CheckSameDevice(
-      {{"behaviour", behaviour}, {"policy", policy}, {"advantages", advantages}, {"tail_square", square}});
+  CheckSameDevice({{"behaviour", behaviour},
+                   {"policy", policy},
+                   {"advantages", advantages},
+                   {"tail_square", square},
+                   {"tail_mass", tail_mass}});
   if (vocab_size < 1)
     throw Error("vocab_size", fmt::format("is {}", vocab_size), "pass the model's vocabulary size");
   if (rule.direction == Direction::kPredicted && rule.tail == TailModel::kExact && !square.defined()) {
@@ -67,7 +71,8 @@ Decisions Decide(const MaskRule& rule, const at::Tensor& behaviour, const at::Te
                 at::Tensor(), at::empty({tokens}, options.dtype(at::kByte))};
   const auto run = [&](const MaskRule& applied) {
     const auto decide = wide ? RunDecide<double> : RunDecide<float>;
-    decide(applied, dense(behaviour), dense(policy), dense(advantages), vocab_size, dense(square), &out);
+    decide(applied, dense(behaviour), dense(policy), dense(advantages), vocab_size, dense(square),
+           dense(tail_mass), &out);
   };
   run(rule);
   if (rule.outside_budget > 0) run(WithBudgetSpent(rule, out.divergence, out.flags, at::Tensor()));

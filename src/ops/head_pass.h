@@ -1,15 +1,9 @@
 // The one pass behind linear_policy_loss, as a plain function; linear_policy_loss.cc binds it to autograd.
 #pragma once
 
-#include "ops/linear_policy_loss.h"
+#include "ops/head.h"
 
 namespace augur {
-
-// Which gradients to form.
-struct HeadWants {
-  bool hidden = false, weight = false, bias = false;
-  bool any() const { return hidden || weight || bias; }
-};
 
 struct HeadPassResult {
   PolicyLoss loss;

@@ -64,7 +64,22 @@ HeadPassResult RunArguments(const Arguments& a, const WantedGradient& wanted) {
 }
 
 LinearPolicyLossOutputs LossOutputs(const PolicyLoss& r) {
-  return {r.loss, r.logprobs, r.entropy, r.ratio, r.divergence, r.direction, r.keep, r.flags, r.sums};
+  // Copied: an output of an operator must not be a view of another.
+  return {r.loss,
+          r.policy.sampled().contiguous(),
+          r.policy.entropy,
+          r.ratio,
+          r.divergence,
+          r.direction,
+          r.keep,
+          r.flags,
+          r.sums};
+}
+
+// Empty tensors stand for gradients that were not wanted.
+std::array<Tensor, 3> GradientsOf(const HeadPassResult& r, const Tensor& hidden) {
+  const auto or_empty = [&](const Tensor& x) { return x.defined() ? x : at::empty({0}, hidden.options()); };
+  return {or_empty(r.hidden_gradient), or_empty(r.weight_gradient), or_empty(r.bias_gradient)};
 }
 
 LinearPolicyLossOutputs MetaOutputs(const Tensor& hidden) {
@@ -84,7 +99,8 @@ Tensor MetaGradient(const Tensor& hidden, const OptionalTensor& x, bool wanted) 
   return at::empty({0}, hidden.options());
 }
 
-using GradientCall = std::function<GradientOutputs(const WantedGradient&)>;
+// The loss and whatever else is visible, then the three gradients.
+using GradientCall = std::function<torch::autograd::variable_list(const WantedGradient&)>;
 
 // gradient * factor, in the gradient's own memory.
 Tensor ScaleInPlace(const Tensor& gradient, const Tensor& factor) {
@@ -106,8 +122,7 @@ class LinearPolicyLossFunction : public torch::autograd::Function<LinearPolicyLo
     const WantedGradient wanted = {hidden.requires_grad(), weight.requires_grad(),
                                    bias && bias->requires_grad()};
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const GradientOutputs out = call(wanted);
-    const auto all = std::apply([](const auto&... t) { return torch::autograd::variable_list{t...}; }, out);
+    const torch::autograd::variable_list all = call(wanted);
     ctx->save_for_backward({all.end() - 3, all.end()});
     ctx->saved_data["wanted"] = c10::List<bool>({wanted[0], wanted[1], wanted[2]});
     const torch::autograd::variable_list visible(all.begin(), all.end() - 3);
@@ -148,12 +163,7 @@ struct Operators<Arguments(Args...)> {
     return ReportingValueErrors([&] {
       const Arguments a = Collect(args...);
       const HeadPassResult r = RunArguments(a, wanted);
-      const auto or_empty = [&](const Tensor& x) {
-        return x.defined() ? x : at::empty({0}, a.head.hidden.options());
-      };
-      return std::tuple_cat(LossOutputs(r.loss),
-                            std::make_tuple(or_empty(r.hidden_gradient), or_empty(r.weight_gradient),
-                                            or_empty(r.bias_gradient)));
+      return std::tuple_cat(LossOutputs(r.loss), GradientsOf(r, a.head.hidden));
     });
   }
 
@@ -182,7 +192,8 @@ struct Operators<Arguments(Args...)> {
       return LossOperator().call(args...);
     }
     const GradientCall call = [&](const WantedGradient& wanted) {
-      return GradientOperator().call(args..., wanted);
+      return std::apply([](const auto&... t) { return torch::autograd::variable_list{t...}; },
+                        GradientOperator().call(args..., wanted));
     };
     const auto v = LinearPolicyLossFunction::apply(hidden, weight, bias, call);
     return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]};
@@ -209,18 +220,17 @@ using HeadOperators = Operators<decltype(Collect)>;
 
 PolicyLoss ComputeLinearPolicyLoss(const MaskRule& rule, const Head& head, const RecordedTokens& recorded,
                                    const HeadOptions& options) {
-  constexpr std::string_view kKlNames[] = {"none", "k1", "k2", "k3"};
-  const auto optional = [](const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
-  const LossOptions& loss = options.loss;
-  PolicyLoss r;
-  std::tie(r.loss, r.logprobs, r.entropy, r.ratio, r.divergence, r.direction, r.keep, r.flags, r.sums) =
-      HeadOperators::LossOperator().call(
-          head.hidden, head.weight, optional(head.bias), recorded.support_ids, recorded.support_logprobs,
-          recorded.advantages, optional(recorded.weights), optional(recorded.reference_logprobs),
-          FormatRule(rule), loss.temperature, loss.vocab_size, loss.softcap, loss.entropy_bonus,
-          loss.reference_weight, kKlNames[static_cast<int>(loss.reference_kl)], loss.validate, options.chunk,
-          options.accumulate_float32, options.grad_scale, options.group, options.vocab_start);
-  return r;
+  if (!WantsOf(head).any()) return RunHeadPass(rule, head, recorded, options, {}).loss;
+  PolicyLoss result;
+  const GradientCall call = [&](const WantedGradient& wanted) {
+    const HeadPassResult r = RunHeadPass(rule, head, recorded, options, {wanted[0], wanted[1], wanted[2]});
+    result = r.loss;
+    const std::array<Tensor, 3> gradients = GradientsOf(r, head.hidden);
+    return torch::autograd::variable_list{r.loss.loss, gradients[0], gradients[1], gradients[2]};
+  };
+  const OptionalTensor bias = head.bias.defined() ? OptionalTensor(head.bias) : std::nullopt;
+  result.loss = LinearPolicyLossFunction::apply(head.hidden, head.weight, bias, call)[0];
+  return result;
 }
 
 }  // namespace augur

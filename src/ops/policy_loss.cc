@@ -1,4 +1,4 @@
-// Registers augur::policy_loss with its backward, and offers it to C++.
+// Registers augur::policy_loss with its backward.
 #include "ops/policy_loss.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -31,8 +31,14 @@ PolicyLossOutputs PolicyLossForwardOp(const Tensor& logits, const Tensor& suppor
                               reference_weight, ParseReferenceKl(reference_kl), validate};
     const PolicyLossForward out = PolicyLossForwardImpl(ParseRule(rule), logits, recorded, options);
     const PolicyLoss& r = out.result;
-    return {r.loss,  r.logprobs, r.entropy,       r.ratio,   r.divergence,       r.direction, r.keep,
-            r.flags, r.sums,     out.log_sum_exp, out.dense, out.entropy_weight, out.sparse,  out.support};
+    // Copied: an output of an operator must not be a view of another.
+    return {r.loss,           r.policy.sampled().contiguous(),
+            r.policy.entropy, r.ratio,
+            r.divergence,     r.direction,
+            r.keep,           r.flags,
+            r.sums,           out.log_sum_exp,
+            out.dense,        out.entropy_weight,
+            out.sparse,       out.support};
   });
 }
 
@@ -140,23 +146,6 @@ PolicyLossOutputs ForwardAutograd(const Tensor& logits, const Tensor& support_id
 }
 
 }  // namespace
-
-PolicyLoss ComputePolicyLoss(const MaskRule& rule, const Tensor& logits, const RecordedTokens& recorded,
-                             const LossOptions& options) {
-  constexpr std::string_view kKlNames[] = {"none", "k1", "k2", "k3"};
-  const auto optional = [](const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
-  const PolicyLossOutputs out = ForwardOperator().call(
-      logits, recorded.support_ids, recorded.support_logprobs, recorded.advantages,
-      optional(recorded.weights), optional(recorded.reference_logprobs), FormatRule(rule),
-      options.temperature, options.vocab_size, options.softcap, options.entropy_bonus,
-      options.reference_weight, kKlNames[static_cast<int>(options.reference_kl)], options.validate);
-  PolicyLoss result;
-  std::tie(result.loss, result.logprobs, result.entropy, result.ratio, result.divergence, result.direction,
-           result.keep, result.flags, result.sums, std::ignore, std::ignore, std::ignore, std::ignore,
-           std::ignore) = out;
-  return result;
-}
-
 }  // namespace augur
 
 TORCH_LIBRARY_IMPL(augur, CPU, m) {

@@ -1,5 +1,5 @@
-// The masked policy loss over full logits: the reference that the one-pass head is held to, and the right
-// choice wherever logits exist anyway.
+// What the masked policy loss takes and gives, over full logits (policy_loss_kernels.h) and straight from
+// hidden states (linear_policy_loss.h) alike.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,17 +41,21 @@ struct RecordedTokens {
   at::Tensor reference_logprobs;  // [T]; needed where reference_kl is not kNone
 };
 
+// What a policy makes of tokens and their supports, at the temperature asked for.
+struct LogProbs {
+  at::Tensor support;                 // [T, M] log pi; -inf in unused columns
+  at::Tensor tail_mass, tail_square;  // [T] sums of pi and of pi^2 outside the support
+  at::Tensor entropy;                 // [T]
+
+  at::Tensor sampled() const { return support.select(1, 0); }  // [T]
+};
+
 struct PolicyLoss {
-  at::Tensor loss;                                 // scalar; the only output that carries a gradient
-  at::Tensor logprobs, entropy;                    // [T]
+  at::Tensor loss;  // scalar; the only output that carries a gradient
+  LogProbs policy;
   at::Tensor ratio, divergence, direction, flags;  // [T], see ops/decide.h
   at::Tensor keep;                                 // [T] bool
   at::Tensor sums;                                 // [kDecisionSums] float64
 };
-
-// logits [T, V] in bf16, fp16, fp32 or fp64. The gradient with respect to the logits is that of the loss with
-// decisions and, for restored tokens, their scale held fixed; rows without a contribution get exact zeros.
-PolicyLoss ComputePolicyLoss(const MaskRule& rule, const at::Tensor& logits, const RecordedTokens& recorded,
-                             const LossOptions& options);
 
 }  // namespace augur

@@ -1,5 +1,6 @@
-// The two halves of the policy loss as plain functions: forward with all statistics, and the gradient from
-// them. policy_loss.cc binds them together for autograd; library.cc registers them for Python.
+// The masked policy loss over full logits: the reference that the one-pass head is held to, and the right
+// choice wherever logits exist anyway. Its two halves as plain functions: forward with all statistics, and
+// the gradient from them. policy_loss.cc binds them together for autograd and registers them for Python.
 #pragma once
 
 #include "ops/policy_loss.h"
@@ -16,10 +17,12 @@ struct PolicyLossForward {
   at::Tensor support;         // [T, M] int32
 };
 
+// logits [T, V] in bf16, fp16, fp32 or fp64.
 PolicyLossForward PolicyLossForwardImpl(const MaskRule& rule, const at::Tensor& logits,
                                         const RecordedTokens& recorded, const LossOptions& options);
 
-// d loss / d logits times grad_loss, of the logits' shape and type.
+// d loss / d logits times grad_loss, of the logits' shape and type: the gradient of the loss with decisions
+// and, for restored tokens, their scale held fixed. Rows without a contribution get exact zeros.
 at::Tensor PolicyLossBackwardImpl(const at::Tensor& grad_loss, const at::Tensor& logits,
                                   const at::Tensor& support, const at::Tensor& log_sum_exp,
                                   const at::Tensor& entropy, const at::Tensor& dense,

@@ -139,12 +139,22 @@ TokenPass TokenPass::Slice(int64_t begin, int64_t count) const {
   return out;
 }
 
+TokenPass StartRowStats(const at::Tensor& ids, at::ScalarType type) {
+  TokenPass pass;
+  pass.support = ids.to(at::kInt).contiguous();
+  const auto floats = pass.support.options().dtype(type);
+  for (at::Tensor* per_token : {&pass.log_sum_exp, &pass.entropy, &pass.tail_mass, &pass.tail_square}) {
+    *per_token = at::empty({pass.tokens()}, floats);
+  }
+  pass.policy = at::empty(pass.support.sizes(), floats);
+  return pass;
+}
+
 TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type) {
   const auto prepared = [&](const at::Tensor& x) {
     return x.defined() ? x.detach().to(type).contiguous() : at::Tensor();
   };
-  TokenPass pass;
-  pass.support = recorded.support_ids.to(at::kInt).contiguous();
+  TokenPass pass = StartRowStats(recorded.support_ids, type);
   pass.behaviour = prepared(recorded.support_logprobs);
   pass.advantages = prepared(recorded.advantages);
   pass.reference = prepared(recorded.reference_logprobs);
@@ -153,16 +163,13 @@ TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type) {
     const at::Tensor present = pass.support.select(1, 0).ge(0).to(type);
     pass.weights = present.div(present.sum().clamp_min(1));
   }
-  const int64_t tokens = pass.tokens();
-  const auto floats = pass.behaviour.options();
+  const auto floats = pass.policy.options();
   for (at::Tensor* per_token :
-       {&pass.log_sum_exp, &pass.entropy, &pass.tail_mass, &pass.tail_square, &pass.ratio, &pass.divergence,
-        &pass.direction, &pass.loss, &pass.dense, &pass.entropy_weight}) {
-    *per_token = at::empty({tokens}, floats);
+       {&pass.ratio, &pass.divergence, &pass.direction, &pass.loss, &pass.dense, &pass.entropy_weight}) {
+    *per_token = at::empty({pass.tokens()}, floats);
   }
-  pass.policy = at::empty(pass.support.sizes(), floats);
   pass.sparse = at::empty(pass.support.sizes(), floats);
-  pass.flags = at::empty({tokens}, floats.dtype(at::kByte));
+  pass.flags = at::empty({pass.tokens()}, floats.dtype(at::kByte));
   return pass;
 }
 
@@ -215,6 +222,10 @@ at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& p
   return factor;
 }
 
+LogProbs LogProbsOf(const TokenPass& pass) {
+  return {pass.policy, pass.tail_mass, pass.tail_square, pass.entropy};
+}
+
 PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
                            const TokenPass& pass) {
   PolicyLoss result;
@@ -226,8 +237,7 @@ PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int
   });
   // Copied: an output of an operator must not be a view of another.
   result.loss = result.sums.select(0, kSumLoss).to(pass.policy.scalar_type(), false, true);
-  result.logprobs = pass.policy.select(1, 0).contiguous();
-  result.entropy = pass.entropy;
+  result.policy = LogProbsOf(pass);
   result.ratio = pass.ratio;
   result.divergence = pass.divergence;
   result.direction = pass.direction;

@@ -38,6 +38,8 @@ struct TokenPass {
   TokenPass Slice(int64_t begin, int64_t count) const;
 };
 
+// Room for the statistics of rows with these ids [T, M], in float32 or float64; the rest is left undefined.
+TokenPass StartRowStats(const at::Tensor& ids, at::ScalarType type);
 // Converts the recorded side and allocates the rest. Missing weights become the mean over supported tokens.
 TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type);
 
@@ -76,6 +78,8 @@ void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const Grad
 at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
                                        const GradientTarget& target);
 
+// The statistics as a caller gets to see them.
+LogProbs LogProbsOf(const TokenPass& pass);
 // The sums over all tokens, and everything a caller gets to see.
 PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
                            const TokenPass& pass);

@@ -21,9 +21,9 @@
 #include "formats/safetensors.h"
 #include "model/forward.h"
 #include "model/load.h"
-#include "model/log_probs.h"
 #include "model/moe.h"
 #include "model/save.h"
+#include "ops/log_probs.h"
 
 namespace augur {
 namespace {
@@ -54,8 +54,9 @@ at::Tensor Loss(const Model& model, const std::vector<std::vector<int32_t>>& seq
   int64_t begin = 0;
   for (const auto& sequence : sequences) {
     const auto rows = static_cast<int64_t>(sequence.size()) - 1;
-    parts.push_back(TokenLogProbs(out.hidden.narrow(0, begin, rows), model.head,
-                                  batch.tokens.narrow(0, begin + 1, rows)));
+    const Head head{out.hidden.narrow(0, begin, rows), model.head, {}};
+    parts.push_back(
+        ComputeLogProbs(head, batch.tokens.narrow(0, begin + 1, rows).unsqueeze(1), {}).sampled());
     begin += rows + 1;
   }
   const at::Tensor scores = at::cat(parts);

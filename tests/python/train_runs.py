@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from conftest import PROGRAM, ROOT
@@ -14,19 +15,21 @@ END_TOKENS = list(range(90))  # a third of the vocabulary: responses of random m
 VOCAB = 272
 
 
-def make_policy(directory: Path, seed: int = 0, scale: float = 0.12) -> Path:
+def make_policy(
+    directory: Path, seed: int = 0, scale: float = 0.12, hidden: int = 32, layers: int = 2, positions: int = 128
+) -> Path:
     """A Hugging Face directory with a random Qwen3, whose responses end early and often."""
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=VOCAB,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
+            hidden_size=hidden,
+            intermediate_size=hidden * 3 // 2,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=2,
             head_dim=16,
-            max_position_embeddings=128,
+            max_position_embeddings=positions,
             tie_word_embeddings=True,
         )
     )
@@ -38,6 +41,31 @@ def make_policy(directory: Path, seed: int = 0, scale: float = 0.12) -> Path:
         (directory / name).write_text((ROOT / "models" / "tiny" / name).read_text())
     (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": END_TOKENS}))
     return directory
+
+
+ANSWER = "7"  # a token of its own, and one that ends a response
+
+
+def make_guesser(directory: Path, seed: int = 0, strength: float = 1.3) -> Path:
+    """A policy that answers ANSWER about every other time: the first width of all embeddings is the same, and the
+    head reads it for that token alone."""
+    make_policy(directory, seed)
+    tensors = load_file(directory / "model.safetensors")
+    table, head = tensors["model.embed_tokens.weight"].clone(), tensors["model.embed_tokens.weight"].clone()
+    table[:, 0] += 2
+    head[:, 0] = 0
+    head[int(ANSWER), 0] = strength
+    save_file(tensors | {"model.embed_tokens.weight": table, "lm_head.weight": head}, directory / "model.safetensors")
+    config = json.loads((directory / "config.json").read_text()) | {"tie_word_embeddings": False}
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def write_guesses(path: Path, count: int = 12) -> Path:
+    """Prompts whose answer is ANSWER."""
+    rows = [{"prompt": f"{i} {i + 1} =", "answer": ANSWER, "data_source": "guess"} for i in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 SETTINGS = {
@@ -74,6 +102,10 @@ def write_config(path: Path, policy: Path, run: Path, **changes) -> Path:
         lines += [f"{section}:", *entries]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def read_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def read_metrics(run: Path) -> list[dict]:

@@ -141,7 +141,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       copy_(learner_.optimizer(), learner_.bad_updates()),
       engine_(model_, MakeEngineOptions(config, device_)),
       maker_(config, text_, prompts_, engine_, scorer_),
-      decisions_(config, text_, prompts_, model_, learner_.loss()),
+      decisions_(config, text_, prompts_, learner_.loss()),
       overlaps_(Overlaps(config, device_)),
       worker_(device_) {
   if (!config.eval.files.empty()) {

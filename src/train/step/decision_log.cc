@@ -17,13 +17,18 @@ int PointFlags(uint8_t flags) {
          ((flags & kDisagrees) ? kPointDisagrees : 0);
 }
 
+std::vector<float> Copied(const at::Tensor& values, int64_t begin, int64_t count) {
+  const float* data = ConstData<float>(values) + begin;
+  return {data, data + count};
+}
+
 std::vector<double> Widen(std::span<const float> values) { return {values.begin(), values.end()}; }
 
 }  // namespace
 
 DecisionLog::DecisionLog(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-                         const Model& model, const StepLoss& loss)
-    : config_(config), text_(text), prompts_(prompts), model_(model), loss_(loss) {}
+                         const StepLoss& loss)
+    : config_(config), text_(text), prompts_(prompts), loss_(loss) {}
 
 bool DecisionLog::Due(int64_t step) const {
   const int64_t every = std::max<int64_t>(1, config_.train.steps / kRecordedSteps);
@@ -33,31 +38,37 @@ bool DecisionLog::Due(int64_t step) const {
 void DecisionLog::Visit(const MicroBatch& batch, const PolicyLoss& out) {
   const at::Tensor ratio = out.ratio.cpu(), divergence = out.divergence.cpu();
   const at::Tensor direction = out.direction.cpu(), flags = out.flags.cpu();
+  const at::Tensor policy = out.policy.support.cpu().contiguous();
+  const at::Tensor tail_mass = out.policy.tail_mass.cpu(), tail_square = out.policy.tail_square.cpu();
+  const int64_t columns = policy.size(1);
   int64_t t = 0;
   for (const TrainSample& sample : batch.samples) {
-    Candidate candidate{sample, 0};
+    Candidate candidate{sample, 0, Copied(policy, t * columns, sample.tokens() * columns),
+                        Copied(tail_mass, t, sample.tokens()), Copied(tail_square, t, sample.tokens())};
     for (int64_t i = 0; i < sample.tokens(); ++i, ++t) {
       const int bits = PointFlags(ConstData<uint8_t>(flags)[t]);
       points_.push_back({ConstData<float>(ratio)[t], ConstData<float>(divergence)[t],
                          ConstData<float>(direction)[t], static_cast<float>(sample.advantage), bits});
       candidate.masked += (bits & kPointMasked) != 0;
     }
-    if (config_.log.tokens > 0) candidates_.push_back(std::move(candidate));
+    candidates_.push_back(std::move(candidate));
   }
+  KeepMostMasked();
 }
 
-void DecisionLog::Describe(int64_t step, const Experience& experience) {
+void DecisionLog::KeepMostMasked() {
   std::ranges::stable_sort(candidates_,
                            [](const Candidate& a, const Candidate& b) { return a.masked > b.masked; });
   const size_t count = std::min(candidates_.size(), static_cast<size_t>(config_.log.tokens));
-  std::vector<TrainSample> chosen;
-  for (size_t i = 0; i < count; ++i) chosen.push_back(std::move(candidates_[i].sample));
-  candidates_.clear();
-  const std::vector<SupportScores> now = ScoreSupport(model_, chosen, loss_);
+  candidates_.erase(candidates_.begin() + static_cast<std::ptrdiff_t>(count), candidates_.end());
+}
+
+void DecisionLog::Describe(int64_t step, const Experience& experience) {
   const TokenText token_text = [this](int32_t id) { return std::string(text_.tokenizer.TokenBytes(id)); };
   const auto group = static_cast<size_t>(config_.rollout.group);
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    const Rollout& rollout = *chosen[i].rollout;
+  for (const Candidate& chosen : candidates_) {
+    const TrainSample& sample = chosen.sample;
+    const Rollout& rollout = *sample.rollout;
     const auto place = static_cast<size_t>(&rollout - experience.rollouts.data());
     const Prompt& prompt = prompts_.prompts[experience.prompts[place / group]];
     ResponseRecord record;
@@ -67,21 +78,23 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
     record.answer =
         prompt.ground_truth.is_string() ? prompt.ground_truth.get<std::string>() : prompt.ground_truth.dump();
     record.reward = experience.rewards[place];
-    record.advantage = chosen[i].advantage;
+    record.advantage = sample.advantage;
     record.finish = FinishReasonName(rollout.finish);
     record.rule = FormatRule(loss_.rule);
     record.delta = loss_.rule.delta;
     const auto columns = static_cast<size_t>(rollout.support.columns);
-    const std::vector<float>& anchor = chosen[i].anchor.empty() ? rollout.support.logprobs : chosen[i].anchor;
+    const std::vector<float>& anchor = sample.anchor.empty() ? rollout.support.logprobs : sample.anchor;
     for (size_t t = 0; t < rollout.tokens.size(); ++t) {
       const std::vector<double> mu = Widen(std::span(anchor).subspan(t * columns, columns));
-      const std::vector<double> pi = Widen(std::span(now[i].logprobs).subspan(t * columns, columns));
-      const TokenView view{mu, pi, chosen[i].advantage, loss_.vocabulary, now[i].tail_square[t], {}};
+      const std::vector<double> pi = Widen(std::span(chosen.policy).subspan(t * columns, columns));
+      const TokenView view{
+          mu, pi, sample.advantage, loss_.vocabulary, chosen.tail_square[t], chosen.tail_mass[t]};
       const std::span<const int32_t> ids = std::span(rollout.support.ids).subspan(t * columns, columns);
       record.tokens.push_back(DescribeToken(loss_.rule, view, ids, token_text));
     }
     records_.push_back(std::move(record));
   }
+  candidates_.clear();
 }
 
 void DecisionLog::Write(const std::filesystem::path& run, int64_t step) {

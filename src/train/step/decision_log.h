@@ -20,15 +20,15 @@ class DecisionLog {
  public:
   // All arguments must outlive this object.
   DecisionLog(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-              const Model& model, const StepLoss& loss);
+              const StepLoss& loss);
 
   // Whether step `step` is recorded: about twenty of a run's are.
   bool Due(int64_t step) const;
 
   // For LearnHooks::last_minibatch.
   void Visit(const MicroBatch& batch, const PolicyLoss& out);
-  // For LearnHooks::before_update, while the model is the one that decided: chooses the responses with most
-  // masked tokens and describes them.
+  // For LearnHooks::before_update: describes the responses with most masked tokens by the log-probs that
+  // decided.
   void Describe(int64_t step, const Experience& experience);
   // Appends what was gathered to RUN/points.jsonl and RUN/tokens.jsonl.
   void Write(const std::filesystem::path& run, int64_t step);
@@ -37,12 +37,15 @@ class DecisionLog {
   const RlConfig& config_;
   const ModelText& text_;
   const TokenizedPrompts& prompts_;
-  const Model& model_;
   const StepLoss& loss_;
   struct Candidate {
     TrainSample sample;
     int64_t masked = 0;
+    std::vector<float> policy;                  // [tokens, columns] log pi
+    std::vector<float> tail_mass, tail_square;  // [tokens]
   };
+  void KeepMostMasked();
+
   std::vector<TokenPoint> points_;
   std::vector<Candidate> candidates_;
   std::vector<ResponseRecord> records_;

@@ -73,7 +73,7 @@ struct Mismatch {
   double tokens = 0;
 
   void Add(const MicroBatch& batch, const PolicyLoss& out) {
-    const at::Tensor logprobs = out.logprobs.to(at::kFloat).cpu();
+    const at::Tensor logprobs = out.policy.sampled().to(at::kFloat).cpu().contiguous();
     const float* now = ConstData<float>(logprobs);
     for (const TrainSample& sample : batch.samples) {
       const RecordedSupport& support = sample.rollout->support;
@@ -134,10 +134,10 @@ std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& expe
 
 void Learner::AddAnchors(std::span<TrainSample> samples) const {
   if (loss_.own_anchor) {
-    std::vector<SupportScores> anchors = ScoreSupport(model_, samples, loss_);
+    std::vector<std::vector<float>> anchors = ScoreSupport(model_, samples, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       TrainSample& sample = samples[i];
-      sample.anchor = std::move(anchors[i].logprobs);
+      sample.anchor = std::move(anchors[i]);
       if (loss_.kind != LossKind::kTis) continue;
       const RecordedSupport& support = sample.rollout->support;
       for (int64_t t = 0; t < sample.tokens(); ++t) {
@@ -148,11 +148,11 @@ void Learner::AddAnchors(std::span<TrainSample> samples) const {
     }
   }
   if (reference_) {
-    const std::vector<SupportScores> reference = ScoreSupport(*reference_, samples, loss_);
+    const std::vector<std::vector<float>> reference = ScoreSupport(*reference_, samples, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;
       for (int64_t t = 0; t < samples[i].tokens(); ++t) {
-        samples[i].reference.push_back(reference[i].logprobs[t * columns]);
+        samples[i].reference.push_back(reference[i][t * columns]);
       }
     }
   }
@@ -189,7 +189,10 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
     const auto part = std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
     std::ranges::stable_partition(part, [&](const TrainSample& s) { return HasGradient(s, loss_); });
   }
-  AddAnchors(samples);
+  // By minibatch, so that scoring and learning see the same micro-batches.
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    AddAnchors(std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]));
+  }
   int64_t done = 0, total = 0;  // tokens
   for (const TrainSample& sample : samples) total += sample.length() * config_.train.epochs;
   if (hooks.several_updates && config_.train.epochs * (static_cast<int64_t>(cuts.size()) - 1) > 1) {

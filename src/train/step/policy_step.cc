@@ -2,16 +2,15 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/head/decide.h"
-#include "model/log_probs.h"
+#include "ops/head_logits.h"
 #include "ops/linear_policy_loss.h"
+#include "ops/log_probs.h"
 #include "ops/typed_data.h"
 
 namespace augur {
@@ -26,6 +25,15 @@ HeadOptions MakeHeadOptions(const StepLoss& loss) {
   options.loss.reference_kl = loss.kl_coef != 0 ? loss.kl : ReferenceKl::kNone;
   options.loss.validate = false;  // the engine of this process recorded the values
   return options;
+}
+
+// What the model makes of the supports, without gradient, from the hidden states of a forward.
+LogProbs ScoreBatch(const Model& model, const at::Tensor& hidden, const MicroBatch& batch,
+                    const StepLoss& loss) {
+  const at::NoGradGuard no_grad;
+  const HeadOptions options = MakeHeadOptions(loss);
+  return ComputeLogProbs({hidden, model.head, {}}, batch.recorded.support_ids, options,
+                         InertTokens(batch.recorded, options.loss));
 }
 
 MaskRule Unmasked(double ratio_cap) {
@@ -48,12 +56,9 @@ struct SequenceRatios {
   double masked = 0, ratio = 0, log_ratio = 0;  // sums over tokens
 };
 
-SequenceRatios MakeSequenceRatios(const Model& model, const MicroBatch& batch, const at::Tensor& hidden,
-                                  const StepLoss& loss) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor now =
-      TokenLogProbs(hidden.detach() / loss.temperature, model.head.detach(), batch.targets);
-  const at::Tensor difference = (now - batch.recorded.support_logprobs.select(1, 0)).cpu().contiguous();
+SequenceRatios MakeSequenceRatios(const MicroBatch& batch, const at::Tensor& now, const StepLoss& loss) {
+  const at::Tensor difference =
+      (now.select(1, 0) - batch.recorded.support_logprobs.select(1, 0)).cpu().contiguous();
   const at::Tensor advantages = batch.recorded.advantages.cpu().clone();
   const float* x = ConstData<float>(difference);
   float* advantage = Data<float>(advantages);
@@ -74,16 +79,15 @@ SequenceRatios MakeSequenceRatios(const Model& model, const MicroBatch& batch, c
     advantage += sample.tokens();
   }
   out.recorded = batch.recorded;
-  out.recorded.support_ids = batch.recorded.support_ids.narrow(1, 0, 1);
-  out.recorded.support_logprobs = now.unsqueeze(1);
-  out.recorded.advantages = advantages.to(hidden.device());
+  out.recorded.support_logprobs = now;
+  out.recorded.advantages = advantages.to(now.device());
   return out;
 }
 
 // The k3 estimate of KL(π || reference), whatever estimator the loss takes.
 double ReferenceKlSum(const PolicyLoss& out, const RecordedTokens& recorded) {
   if (!recorded.reference_logprobs.defined()) return 0;
-  const at::Tensor x = recorded.reference_logprobs - out.logprobs;
+  const at::Tensor x = recorded.reference_logprobs - out.policy.sampled();
   return (x.clamp(-kLogRatioLimit, kLogRatioLimit).exp() - x - 1).sum().item<double>();
 }
 
@@ -97,7 +101,8 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
   const Head head{hidden, model.head, {}};
   PolicyLoss out;
   if (loss.kind == LossKind::kGspo) {
-    const SequenceRatios ratios = MakeSequenceRatios(model, batch, hidden, loss);
+    const SequenceRatios ratios =
+        MakeSequenceRatios(batch, ScoreBatch(model, hidden, batch, loss).support, loss);
     out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, ratios.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
     total->sums[kSumMasked] += ratios.masked;
@@ -112,19 +117,6 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
   if (at::GradMode::is_enabled()) torch::autograd::backward({out.loss});
   total->reference_kl += ReferenceKlSum(out, batch.recorded);
   return out;
-}
-
-// [T, columns] log-probs of the ids and, in one more column, the sum of squares outside them.
-at::Tensor ScoreChunk(const at::Tensor& hidden, const Model& model, const at::Tensor& ids,
-                      const StepLoss& loss) {
-  const at::Tensor logits =
-      hidden.matmul(model.head.t()).narrow(1, 0, loss.vocabulary).to(at::kFloat).div_(loss.temperature);
-  const at::Tensor unused = ids.lt(0);
-  const at::Tensor places = at::where(unused, ids.narrow(1, 0, 1), ids).to(at::kLong);
-  const at::Tensor log_sum = logits.logsumexp(1, true);
-  const at::Tensor support = (logits.gather(1, places) - log_sum).masked_fill(unused, -INFINITY);
-  const at::Tensor tail = logits.scatter(1, places, -INFINITY).sub_(log_sum).mul_(2).exp_().sum(1, true);
-  return at::cat({support, tail}, 1);
 }
 
 // How many of the samples the backward needs: those up to the last that can have a gradient.
@@ -166,35 +158,31 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
   return total;
 }
 
-std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
-                                        const StepLoss& loss) {
+void ForEachScored(const Model& model, std::span<const TrainSample> samples, const StepLoss& loss,
+                   const ScoreVisitor& visit) {
   const at::NoGradGuard no_grad;
-  constexpr int64_t kLogitsPerChunk = int64_t{1} << 26;
-  const int64_t step = std::max<int64_t>(1, kLogitsPerChunk / model.head.size(0));
-  std::vector<SupportScores> found;
   const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
     const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
     const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
-    std::vector<at::Tensor> chunks;
-    for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
-      const int64_t count = std::min(step, hidden.size(0) - begin);
-      chunks.push_back(ScoreChunk(hidden.narrow(0, begin, count), model,
-                                  batch.recorded.support_ids.narrow(0, begin, count), loss));
-    }
-    const at::Tensor scores = at::cat(chunks).cpu().contiguous();
-    const int64_t columns = scores.size(1) - 1;
-    const float* row = ConstData<float>(scores);
-    for (const TrainSample& sample : part) {
-      SupportScores& out = found.emplace_back();
-      for (int64_t t = 0; t < sample.tokens(); ++t, row += columns + 1) {
-        out.logprobs.insert(out.logprobs.end(), row, row + sample.rollout->support.columns);
-        out.tail_square.push_back(row[columns]);
-      }
-    }
+    visit(batch, ScoreBatch(model, hidden, batch, loss));
   }
+}
+
+std::vector<std::vector<float>> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+                                             const StepLoss& loss) {
+  std::vector<std::vector<float>> found;
+  ForEachScored(model, samples, loss, [&](const MicroBatch& batch, const LogProbs& policy) {
+    const at::Tensor support = policy.support.cpu().contiguous();
+    const float* row = ConstData<float>(support);
+    for (const TrainSample& sample : batch.samples) {
+      const int64_t count = sample.tokens() * sample.rollout->support.columns;
+      found.emplace_back(row, row + count);
+      row += count;
+    }
+  });
   return found;
 }
 

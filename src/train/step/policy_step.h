@@ -20,8 +20,7 @@ namespace augur {
 //           beyond 1 + clip_high with A > 0 nor below 1 - clip_low with A < 0; the gradient takes s as fixed
 //   cispo   -Σ w min(r, 1 + clip_high) A, every token, the bounded ratio as a fixed factor
 //   tis     -Σ w min(r, tis_cap) A likewise. Where the samples carry an anchor of their own, `rule` applies
-//   to
-//           it, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
+//           to it, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
 struct StepLoss {
   LossKind kind = LossKind::kMasked;
   MaskRule rule;
@@ -59,14 +58,15 @@ bool HasGradient(const TrainSample& sample, const StepLoss& loss);
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
                              const StepLoss& loss, const DecisionVisitor& visit = {});
 
-// What a model, at loss.temperature, makes of a response's recorded support.
-struct SupportScores {
-  std::vector<float> logprobs;     // [tokens, columns], -inf in unused columns
-  std::vector<float> tail_square;  // [tokens]: the sum of squared probabilities outside the support
-};
+// What a model, at loss.temperature, makes of the responses' recorded supports: called with every
+// micro-batch, split as AccumulateMinibatch would split these samples, so that the numbers are those of the
+// loss.
+using ScoreVisitor = std::function<void(const MicroBatch&, const LogProbs&)>;
+void ForEachScored(const Model& model, std::span<const TrainSample> samples, const StepLoss& loss,
+                   const ScoreVisitor& visit);
 
-// Sample after sample, without gradient.
-std::vector<SupportScores> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
-                                        const StepLoss& loss);
+// The same by sample: [tokens, columns] log-probs, -inf in unused columns.
+std::vector<std::vector<float>> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+                                             const StepLoss& loss);
 
 }  // namespace augur

@@ -57,7 +57,7 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
     const PolicyLoss out = CrossEntropy(model, batch, forward);
     torch::autograd::backward({out.loss});
     optimizer.Accumulate();
-    sums.loss -= out.logprobs.sum().item().toDouble();
+    sums.loss -= out.policy.sampled().sum().item().toDouble();
     sums.tokens += static_cast<int64_t>(tokens);
     sums.packed_tokens += batch.packed.tokens.size(0);
     if (progress) progress(sums.packed_tokens, total);

@@ -1,9 +1,6 @@
 #include "train/step/token_scores.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/index_select.h>
-
-#include "ops/linear_policy_loss.h"
+#include "ops/decide.h"
 #include "ops/typed_data.h"
 
 namespace augur {
@@ -20,27 +17,19 @@ void Append(const at::Tensor& values, std::vector<T>* out) {
 
 std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSample> samples,
                                      std::span<const MaskRule> rules, const StepLoss& loss) {
-  const at::NoGradGuard no_grad;
-  HeadOptions options;
-  options.loss.temperature = loss.temperature;
-  options.loss.vocab_size = loss.vocabulary;
-  options.loss.validate = false;  // the engine of this process recorded the values
+  const int64_t vocab_size = loss.vocabulary > 0 ? loss.vocabulary : model.head.size(0);
   std::vector<TokenScores> scores(rules.size());
-  const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
-    const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
-    const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
-    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
+  ForEachScored(model, samples, loss, [&](const MicroBatch& batch, const LogProbs& policy) {
     for (size_t r = 0; r < rules.size(); ++r) {
-      const PolicyLoss out =
-          ComputeLinearPolicyLoss(rules[r], {hidden, model.head, {}}, batch.recorded, options);
+      const Decisions out = Decide(rules[r], batch.recorded.support_logprobs, policy.support,
+                                   batch.recorded.advantages, vocab_size, policy.tail_square,
+                                   /*validate=*/false, policy.tail_mass);
       Append(out.ratio, &scores[r].ratio);
       Append(out.divergence, &scores[r].divergence);
       Append(out.direction, &scores[r].direction);
       Append(out.flags, &scores[r].flags);
     }
-  }
+  });
   return scores;
 }
 

@@ -17,8 +17,8 @@ struct TokenScores {
   std::vector<uint8_t> flags;  // bits of DecisionFlag
 };
 
-// The decisions of each rule under the model as it is: one forward and, per rule, the head's pass without
-// gradients. Of the loss, temperature, micro_tokens and forward are read.
+// The decisions of each rule under the model as it is: one forward and one pass over the head for all of
+// them. Of the loss, temperature, micro_tokens and forward are read.
 std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSample> samples,
                                      std::span<const MaskRule> rules, const StepLoss& loss);
 

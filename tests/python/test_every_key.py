@@ -1,0 +1,385 @@
+"""No key is ignored: for every key of docs/configuration.md two values, and the figure or file in which two short runs
+that differ in nothing else must differ. A key that the page has and the table lacks fails the test."""
+
+import functools
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from conftest import PROGRAM, ROOT
+from train_runs import make_guesser, make_policy, read_lines
+
+BASE = {
+    "run.seed": 0,
+    "run.threads": 1,
+    "model.precision": "fp32",
+    "reward.verifier": "exact",
+    "rollout.prompts": 4,
+    "rollout.group": 4,
+    "rollout.max_tokens": 8,
+    "rollout.support": 8,
+    "train.steps": 1,
+    "train.minibatch": 2,
+    "train.lr": 0.01,
+    "train.eps": 0.001,
+    "mask.preset": "predictive-kl-aggregated",
+    "log.console": "false",
+    "log.tensorboard": "false",
+    "log.tokens": 0,
+}
+SFT_BASE = {
+    "run.seed": 0,
+    "run.threads": 1,
+    "model.precision": "fp32",
+    "sft.steps": 2,
+    "sft.batch": 4,
+    "sft.lr": 0.01,
+    "log.console": "false",
+    "log.tensorboard": "false",
+}
+
+
+class Outcome:
+    """What a command left behind."""
+
+    def __init__(self, run: Path, done: subprocess.CompletedProcess):
+        self.run, self.code, self.errors = run, done.returncode, done.stderr
+
+    def figures(self, step: int = -1) -> dict:
+        return read_lines(self.run / "metrics.jsonl")[step]["data"]
+
+    @property
+    def tokens(self) -> list[dict]:
+        return read_lines(self.run / "tokens.jsonl")
+
+    def names(self, pattern: str) -> list[str]:
+        return sorted(str(path.relative_to(self.run)) for path in self.run.glob(pattern))
+
+
+See = Callable[[Outcome], object]
+
+
+def figure(name: str, step: int = -1) -> See:
+    return lambda outcome: outcome.figures(step)[name]
+
+
+def names_of_figures(prefix: str) -> See:
+    return lambda outcome: sorted(name for name in outcome.figures() if name.startswith(prefix))
+
+
+def lines(outcome: Outcome) -> int:
+    return len(read_lines(outcome.run / "metrics.jsonl"))
+
+
+def weights(outcome: Outcome) -> bytes:
+    return (outcome.run / "model" / "model.safetensors").read_bytes()
+
+
+def checkpoints(outcome: Outcome) -> list[str]:
+    return outcome.names("checkpoints/global_step_*")
+
+
+def texts(outcome: Outcome) -> list[str]:
+    return ["".join(token["text"] for token in r["tokens"]) for r in outcome.tokens]
+
+
+def prompts(outcome: Outcome) -> list[str]:
+    return [r["prompt"] for r in outcome.tokens]
+
+
+def exit_code(outcome: Outcome) -> int:
+    return outcome.code
+
+
+def memory(outcome: Outcome) -> int:
+    """The peak in steps of 100 MiB, so that only real differences count."""
+    return round(outcome.memory / 100)
+
+
+@dataclass
+class Case:
+    one: object
+    two: object
+    see: See
+    given: dict = field(default_factory=dict)  # settings of both runs
+    fails: bool = False  # whether a run may end with an error
+    flags: tuple = ()
+    before: dict | None = None  # settings of a run in the same directory that comes first
+
+
+# Responses are kept, and those without an advantage take part.
+SHOW = {"log.tokens": 100, "algorithm.entropy_bonus": 1e-6, "train.minibatch": 0}
+# Updates far enough from the rollout that masks act.
+FAR = {"train.minibatch": 1, "train.epochs": 2, "train.lr": 0.05, "mask.delta": 0.01}
+SCHEDULE = {"train.steps": 3, "train.schedule": "cosine"}
+NEAR = FAR | {"train.lr": 0.003, "algorithm.loss": "gspo"}
+LONG = {"model.path": "DEEP", "data.train": "[LONG]", "rollout.group": 8, "train.minibatch": 4}
+SFT_LONG = {"model.path": "DEEP", "data.train": "[LONG]", "sft.batch": 32, "sft.steps": 1}
+EVAL = {"eval.files": "[GUESSES]", "eval.samples": 8, "train.steps": 0}
+CHAT = SHOW | {"data.chat": "always"}
+ACCURACY = "val-core/guess/acc/mean@8"
+
+TRAIN = {
+    "run.dir": Case("DIR/a", "DIR/b", lambda o: (o.run.name, (o.run / "metrics.jsonl").exists())),
+    "run.seed": Case(0, 1, texts, SHOW),
+    "run.device": Case("cpu", "cuda:93", exit_code, fails=True),
+    "run.threads": Case(1, 3, lambda o: o.threads, {"train.steps": 6}),
+    "run.resume": Case("auto", "never", lines, {"train.steps": 1}, before={"train.steps": 2}),
+    "run.resume_changed": Case(
+        "false", "true", exit_code, {"train.lr": 0.02, "train.steps": 2}, fails=True, before={"train.lr": 0.01}
+    ),
+    "model.path": Case("GUESSER", "OTHER", texts, SHOW),
+    "model.precision": Case("fp32", "bf16", figure("mismatch/logp_diff_mean")),
+    "model.reference": Case("GUESSER", "OTHER", figure("actor/kl_loss"), {"algorithm.kl_coef": 0.1}),
+    "data.train": Case("[GUESSES]", "[LONG]", prompts, SHOW),
+    "data.prompt_key": Case("prompt", "other", prompts, SHOW),
+    "data.answer_key": Case("answer", "other", figure("critic/score/mean")),
+    "data.data_source_key": Case("data_source", "other", names_of_figures("val-core"), EVAL),
+    "data.prompt_template": Case('""', '"9 {prompt}"', prompts, SHOW),
+    "data.chat": Case("conversations", "always", prompts, SHOW | {"data.chat_format": "chatml"}),
+    "data.chat_format": Case("chatml", "llama3", prompts, CHAT),
+    "data.thinking": Case("on", "off", prompts, CHAT | {"data.chat_format": "qwen3", "model.path": "THINKER"}),
+    "data.date": Case('"26 Jul 2024"', '"1 Jan 2025"', prompts, CHAT | {"data.chat_format": "llama3.1"}),
+    "data.max_prompt_tokens": Case(1024, 2, prompts, SHOW | {"data.overlong": "truncate_left"}),
+    "data.overlong": Case("error", "truncate_left", exit_code, {"data.max_prompt_tokens": 2}, fails=True),
+    "data.shuffle": Case("true", "false", prompts, SHOW),
+    "reward.verifier": Case("exact", "gsm8k", figure("critic/score/mean")),
+    "reward.error_score": Case(0, -2, figure("critic/score/min"), {"data.train": "[UNSCORABLE]"}),
+    "reward.overlong_buffer": Case(0, 6, figure("critic/rewards/mean")),
+    "reward.overlong_penalty": Case(1, 3, figure("critic/rewards/mean"), {"reward.overlong_buffer": 6}),
+    "rollout.prompts": Case(4, 3, figure("rollout/groups"), {"train.minibatch": 0}),
+    "rollout.group": Case(4, 3, lambda o: len(o.tokens), SHOW),
+    "rollout.max_tokens": Case(8, 3, figure("response_length/max")),
+    "rollout.temperature": Case(1, 0.5, figure("actor/entropy")),
+    "rollout.support": Case(8, 3, lambda o: len(o.tokens[0]["tokens"][0]["support"]), SHOW),
+    "rollout.staleness": Case(0, 1, figure("rollout/age"), {"train.steps": 2}),
+    "rollout.stop": Case("[]", '["2"]', texts, SHOW),
+    "rollout.memory_share": Case(0.5, 1e-9, exit_code, fails=True),
+    "rollout.max_batch": Case(0, 3, figure("perf/decode_batch")),
+    "mask.preset": Case("predictive-kl-aggregated", "none", figure("mask/outside"), FAR),
+    "mask.proximity": Case("kl", "tv", figure("mask/divergence"), FAR),
+    "mask.direction": Case("predicted", "ratio", figure("mask/masked"), FAR),
+    "mask.support": Case("topk", "binary", figure("mask/divergence"), FAR),
+    "mask.tail": Case("aggregated", "uniform", lambda o: read_lines(o.run / "points.jsonl"), FAR),
+    "mask.action": Case("drop", "restore", figure("actor/pg_loss"), FAR),
+    "mask.delta": Case(0.01, 0.1, figure("mask/outside"), FAR),
+    "mask.delta_negative": Case(0, 0.1, figure("mask/outside"), FAR),
+    "mask.clip_low": Case(0.2, 0.01, figure("mask/outside"), FAR | {"mask.preset": "clip"}),
+    "mask.clip_high": Case(0.28, 0.01, figure("mask/outside"), FAR | {"mask.preset": "clip"}),
+    "mask.ratio_cap": Case(0, 1.01, figure("mask/ratio_cut"), FAR),
+    "mask.restore_strength": Case(1, 2, figure("actor/pg_loss"), FAR | {"mask.action": "restore"}),
+    "algorithm.advantage": Case("grpo", "rloo", figure("critic/advantages/max")),
+    "algorithm.aggregation": Case("token-mean", "token-sum", figure("actor/grad_norm")),
+    "algorithm.horizon": Case(0, 3, figure("actor/pg_loss"), {"algorithm.aggregation": "seq-mean-token-sum-norm"}),
+    "algorithm.loss": Case("masked", "gspo", figure("mask/ratio"), FAR),
+    "algorithm.loss_clip_low": Case(0.2, 1e-3, figure("mask/masked"), NEAR),
+    "algorithm.loss_clip_high": Case(0.28, 1e-3, figure("mask/masked"), NEAR),
+    "algorithm.tis_cap": Case(2, 1.01, figure("mask/ratio_cut"), FAR | {"algorithm.loss": "tis"}),
+    "algorithm.anchor": Case("rollout", "recomputed", figure("mask/ratio"), {"model.precision": "bf16"}),
+    "algorithm.kl_coef": Case(0, 0.1, names_of_figures("actor/kl")),
+    "algorithm.kl_estimator": Case(
+        "k3", "k2", figure("actor/grad_norm"), {"algorithm.kl_coef": 0.5, "model.reference": "OTHER"}
+    ),
+    "algorithm.entropy_bonus": Case(0, 0.1, figure("actor/pg_loss")),
+    "algorithm.skip_equal_groups": Case("false", "true", lambda o: len(o.tokens), SHOW | {"data.train": "[HALF]"}),
+    "algorithm.dynamic_sampling": Case("false", "true", figure("rollout/refills"), {"data.train": "[HALF]"}),
+    "algorithm.max_refills": Case(
+        1, 2, figure("rollout/refills"), {"algorithm.dynamic_sampling": "true", "data.train": "[WRONG]"}
+    ),
+    "algorithm.drop_truncated": Case("false", "true", lambda o: len(o.tokens), SHOW | {"rollout.max_tokens": 1}),
+    "train.steps": Case(1, 2, lines),
+    "train.minibatch": Case(2, 1, figure("actor/updates")),
+    "train.epochs": Case(1, 2, figure("actor/updates")),
+    "train.lr": Case(0.01, 0.02, weights),
+    "train.warmup_steps": Case(0, 2, figure("actor/lr")),
+    "train.schedule": Case("constant", "cosine", figure("actor/lr"), {"train.steps": 3}),
+    "train.min_lr_ratio": Case(0, 0.5, figure("actor/lr"), SCHEDULE),
+    "train.beta1": Case(0.9, 0.5, weights),
+    "train.beta2": Case(0.999, 0.5, weights),
+    "train.eps": Case(0.001, 0.1, weights),
+    "train.weight_decay": Case(0.01, 0.5, weights),
+    "train.grad_clip": Case(1, 1e-3, weights),
+    "train.optimizer_dtype": Case(
+        "fp32", "bf16", lambda o: sum(p.stat().st_size for p in o.run.glob("checkpoints/*/tensors.safetensors"))
+    ),
+    "train.checkpoint_activations": Case("none", "full", memory, LONG),
+    "train.micro_tokens": Case(16384, 1, memory, LONG),
+    "train.max_bad_updates": Case(3, 1, exit_code, flags=("--spoil-step", 1), fails=True),
+    "checkpoint.every": Case(0, 1, checkpoints, {"train.steps": 2}),
+    "checkpoint.keep": Case(2, 1, checkpoints, {"train.steps": 2, "checkpoint.every": 1}),
+    "eval.files": Case("[]", "[GUESSES]", names_of_figures("val-core"), EVAL | {"train.steps": 1}),
+    "eval.every": Case(0, 1, lambda o: ACCURACY in o.figures(1), EVAL | {"train.steps": 2}),
+    "eval.at_start": Case("true", "false", lines, EVAL | {"train.steps": 1}),
+    "eval.samples": Case(8, 4, names_of_figures("val-core"), EVAL),
+    "eval.prompts": Case(0, 2, figure(ACCURACY), EVAL),
+    "eval.temperature": Case(1, 0, figure(ACCURACY), EVAL),
+    "eval.top_p": Case(1, 0.05, figure(ACCURACY), EVAL),
+    "eval.top_k": Case(0, 1, figure(ACCURACY), EVAL),
+    "eval.max_tokens": Case(0, 1, figure(ACCURACY), EVAL | {"reward.verifier": "gsm8k_flexible"}),
+    "audit.every": Case(0, 1, names_of_figures("audit")),
+    "log.console": Case("false", "true", lambda o: o.errors != ""),
+    "log.tensorboard": Case("false", "true", lambda o: o.names("tensorboard/*") != []),
+    "log.tokens": Case(0, 2, lambda o: len(o.tokens)),
+}
+
+SFT = {
+    "sft.from_scratch": Case("false", "true", figure("train/loss", 0)),
+    "sft.steps": Case(2, 3, lines),
+    "sft.batch": Case(4, 2, figure("train/loss", 0)),
+    "sft.lr": Case(0.01, 0.02, weights),
+    "sft.warmup_steps": Case(0, 2, figure("train/lr", 0)),
+    "sft.schedule": Case("constant", "cosine", figure("train/lr")),
+    "sft.min_lr_ratio": Case(0, 0.5, figure("train/lr"), {"sft.schedule": "cosine"}),
+    "sft.beta1": Case(0.9, 0.5, weights),
+    "sft.beta2": Case(0.999, 0.5, weights),
+    "sft.eps": Case(1e-8, 0.1, weights),
+    "sft.weight_decay": Case(0.01, 0.5, weights),
+    "sft.grad_clip": Case(1, 1e-3, weights, {"sft.eps": 0.1}),
+    "sft.optimizer_dtype": TRAIN["train.optimizer_dtype"],
+    "sft.checkpoint_activations": Case("none", "full", memory, SFT_LONG),
+    "sft.micro_tokens": Case(16384, 1, memory, SFT_LONG),
+    "sft.max_bad_updates": Case(3, 1, exit_code, {"sft.lr": 1e30, "sft.steps": 3}, fails=True),
+}
+
+
+def documented_keys() -> set[str]:
+    keys, section = set(), ""
+    for line in (ROOT / "docs" / "configuration.md").read_text().splitlines():
+        if heading := re.match(r"### `(\w+)`", line):
+            section = heading[1]
+        elif key := re.match(r"\| `(\w+)` \|", line):
+            keys.add(f"{section}.{key[1]}")
+    return keys
+
+
+def test_the_table_has_every_documented_key_and_no_other():
+    documented, listed = documented_keys(), TRAIN.keys() | SFT.keys()
+    assert len(documented) > 100
+    assert documented - listed == set(), "add a case: two values, and where a run shows the difference"
+    assert listed - documented == set()
+
+
+def make_thinker(directory: Path) -> Path:
+    """A guesser whose tokenizer knows <think>."""
+    make_guesser(directory)
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["<think>"] = tokenizer["model"]["vocab"].pop("Ġ255")
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": 255, "content": "<think>", "special": False})
+    tokenizer["added_tokens"].sort(key=lambda token: token["id"])
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return directory
+
+
+class Runs:
+    """Runs commands, each set of settings once."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.count = 0
+        self.files = {
+            "GUESSER": make_guesser(directory / "guesser"),
+            "OTHER": make_guesser(directory / "other", seed=5),
+            "DEEP": make_policy(directory / "deep", layers=48, positions=512),
+            "THINKER": make_thinker(directory / "thinker"),
+        }
+        rows = {
+            "GUESSES": [{"prompt": f"{i} {i + 1} =", "answer": "7", "other": str(i)} for i in range(12)],
+            "WRONG": [{"prompt": f"{i} =", "answer": "never"} for i in range(12)],
+            "HALF": [{"prompt": f"{i} =", "answer": "never" if i % 2 else "7"} for i in range(12)],
+            "UNSCORABLE": [{"prompt": f"{i} =", "answer": ["no", "text"]} for i in range(12)],
+            "LONG": [{"prompt": "1 2 " * 60 + f"{i} =", "answer": "7"} for i in range(32)],
+        }
+        for name, content in rows.items():
+            self.files[name] = directory / f"{name.lower()}.jsonl"
+            self.files[name].write_text("".join(json.dumps({"data_source": "guess"} | row) + "\n" for row in content))
+
+    def resolve(self, value: object, run: Path) -> str:
+        text = str(value).replace("DIR", str(run.parent))
+        return re.sub(r"\b[A-Z]{4,}\b", lambda name: str(self.files[name[0]]), text)
+
+    @functools.cache  # noqa: B019
+    def run(self, command: str, settings: tuple, flags: tuple, fails: bool, before: tuple) -> Outcome:
+        self.count += 1
+        directory = self.directory / str(self.count)
+        directory.mkdir()
+        wanted = dict(settings)
+        run = Path(self.resolve(wanted.pop("run.dir", directory / "run"), directory / "run"))
+        wanted = {"model.path": "GUESSER", "data.train": "[GUESSES]"} | wanted
+        if before:
+            self.execute(command, run, directory, wanted | dict(before), (), False)
+        return self.execute(command, run, directory, wanted, flags, fails)
+
+    def execute(self, command, run, directory, settings, flags, fails) -> Outcome:
+        sections: dict[str, list[str]] = {}
+        for key, value in ({"run.dir": run} | settings).items():
+            section, name = key.split(".")
+            sections.setdefault(section, []).append(f"  {name}: {self.resolve(value, run)}")
+        text = "".join(f"{section}:\n" + "\n".join(entries) + "\n" for section, entries in sections.items())
+        (directory / "config.yaml").write_text(text)
+        arguments = [PROGRAM, command, directory / "config.yaml", *map(str, flags)]
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        threads = peak = 0
+        while process.poll() is None:
+            threads, peak = max(threads, count_threads(process.pid)), max(peak, peak_memory(process.pid))
+            time.sleep(0.002)
+        out, err = process.communicate()
+        assert fails or process.returncode == 0, f"{text}\n{err}"
+        outcome = Outcome(run, subprocess.CompletedProcess(arguments, process.returncode, out, err))
+        outcome.threads, outcome.memory = threads, peak
+        return outcome
+
+
+def count_threads(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except OSError:
+        return 0
+
+
+def peak_memory(pid: int) -> int:
+    """In MiB."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+        return int(found[1]) // 1024 if found else 0
+    except OSError:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+def both(runs: Runs, command: str, base: dict, key: str, case: Case) -> list[object]:
+    seen = []
+    for value in (case.one, case.two):
+        settings = base | case.given | {key: value}
+        before = tuple((case.before or {}).items())
+        seen.append(case.see(runs.run(command, tuple(sorted(settings.items())), case.flags, case.fails, before)))
+    return seen
+
+
+@pytest.mark.parametrize("key", TRAIN)
+def test_a_key_of_train_changes_what_it_says(runs, key):
+    one, two = both(runs, "train", BASE, key, TRAIN[key])
+    assert one != two
+
+
+@pytest.mark.parametrize("key", SFT)
+def test_a_key_of_sft_changes_what_it_says(runs, key):
+    one, two = both(runs, "sft", SFT_BASE, key, SFT[key])
+    assert one != two
+
+
+def test_a_key_that_has_no_effect_would_fail(runs):
+    """Two runs of equal settings are equal in what the table looks at."""
+    case = TRAIN["mask.delta"]
+    for see in (case.see, texts, weights):
+        one, two = both(runs, "train", BASE | SHOW | FAR, "checkpoint.keep", Case(3, 4, see))
+        assert one == two
