@@ -38,7 +38,8 @@ struct Evaluation {
 // A prompt that cannot be read, generated for or scored is left out of the figures, with its fault.
 Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks = {});
 
-// Throws Error where the section eval asks for what the engine cannot sample, or for more responses than memory holds.
+// Throws Error where the section eval asks for what the engine cannot sample, or for more responses than
+// memory holds.
 void CheckEvaluation(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
                      const Engine& engine);
 

@@ -268,8 +268,8 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   hooks.progress = [&](const GenerateProgress& now) {
     watch({"evaluating", now.finished, now.total, "responses", now.new_tokens});
   };
-  const Evaluation evaluation = augur::Evaluate(
-      {engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);
+  const Evaluation evaluation =
+      augur::Evaluate({engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);
   metrics->merge(EvaluationMetrics(evaluation));
   if (config_.log.console && !state_.after) {
     for (const std::string& fault : evaluation.Faults()) fmt::print(stderr, "augur: warning: {}\n", fault);

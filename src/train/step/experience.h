@@ -39,8 +39,8 @@ class ExperienceMaker {
 
   // The next rollout.prompts groups from `*position` of the prompt order on, which it moves forward. Draws
   // depend on the seed and that position alone. With dynamic sampling, groups whose scores are all equal are
-  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then. `watch` is
-  // told how far generation and scoring are; what it throws, Stopped included, leaves the position. Throws
+  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then. `watch`
+  // is told how far generation and scoring are; what it throws, Stopped included, leaves the position. Throws
   // Error naming the row and the reason where all responses, or more than the share reward.max_errors of
   // them, could not be scored, and where none could be generated.
   Experience Make(uint64_t* position, const std::function<void(const Stage&)>& watch = {});
