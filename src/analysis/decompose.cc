@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mask/reference.h"
 #include "ops/log_probs.h"
 
 namespace augur {
@@ -24,22 +25,6 @@ at::Tensor FlattenState(const std::vector<at::Tensor>& state, StateKind kind) {
     parts.push_back(state[i].reshape({-1}).to(at::kFloat));
   }
   return at::cat(parts);
-}
-
-// The divergence of one token's distribution from the recorded one, with gradient; policy and behaviour are
-// log-probs over the support [m], pi_tail the policy's mass outside it.
-at::Tensor Divergence(Proximity proximity, const at::Tensor& policy, const at::Tensor& pi_tail,
-                      const at::Tensor& behaviour) {
-  const at::Tensor mu = behaviour.exp(), pi = policy.exp();
-  const at::Tensor mu_tail = (1 - mu.sum()).clamp_min(0);
-  if (proximity == Proximity::kTv) return ((mu - pi).abs().sum() + (mu_tail - pi_tail).abs()) / 2;
-  if (proximity == Proximity::kReverseKl) {
-    const at::Tensor tail = pi_tail.clamp_min(1e-300);
-    return (pi * (policy - behaviour)).sum() + pi_tail * (tail.log() - mu_tail.clamp_min(0x1p-24).log());
-  }
-  const at::Tensor head = (mu * (behaviour - policy)).sum();
-  if (mu_tail.item<double>() <= 0) return head;
-  return head + mu_tail * (mu_tail.log() - pi_tail.clamp_min(1e-12).log());
 }
 
 struct TokenSupport {
@@ -74,6 +59,22 @@ LogProbs LogProbsAt(const Model& model, const TokenPlace& place, const at::Tenso
   options.loss.temperature = loss.temperature;
   options.loss.vocab_size = loss.vocabulary;
   return ComputeLogProbs({hidden, model.head, {}}, ids.unsqueeze(0), options);
+}
+
+// A scalar whose gradient in the logits is that of the token's divergence from the recorded distribution.
+at::Tensor WithSlopeOf(Proximity divergence, const LogProbs& now, const TokenSupport& support,
+                       int64_t vocab_size) {
+  const at::Tensor policy = now.support.select(0, 0).to(at::kDouble);
+  const at::Tensor mu = support.behaviour.cpu(), pi = policy.detach().cpu().contiguous();
+  const auto values = [](const at::Tensor& x) {
+    return std::span<const double>(x.const_data_ptr<double>(), static_cast<size_t>(x.numel()));
+  };
+  const double tail = now.tail_mass.select(0, 0).item().toDouble();
+  const LogitGradient gradient =
+      ReferenceGradient(divergence, Support::kTopK, {values(mu), values(pi), 0, vocab_size, 0, tail});
+  // The gradient adds up to 0 over the logits, so that the atoms' part of it brings the part everywhere
+  // along.
+  return (policy * at::tensor(gradient.at_atom, support.behaviour.options())).sum();
 }
 
 at::Tensor GradientOf(const Model& model, const at::Tensor& value) {
@@ -132,12 +133,12 @@ ChangeParts DecomposeChange(const Model& model, const StepLoss& loss, Proximity 
   const TokenSupport support = SupportOf(place, model.embedding.device());
   const LogProbs now = LogProbsAt(model, place, support.ids, loss);
   const at::Tensor policy = now.support.select(0, 0).to(at::kDouble);
-  const at::Tensor pi_tail = now.tail_mass.select(0, 0).to(at::kDouble);
   const at::Tensor sampled = policy.select(0, 0);
   const double log_ratio = sampled.item<double>() - support.behaviour[0].item<double>();
   const double ratio = std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit));
   const double cut = loss.rule.ratio_cap > 0 ? std::min(ratio, loss.rule.ratio_cap) : ratio;
-  const at::Tensor slope = GradientOf(model, Divergence(divergence, policy, pi_tail, support.behaviour));
+  const int64_t vocab_size = loss.vocabulary > 0 ? loss.vocabulary : model.head.size(0);
+  const at::Tensor slope = GradientOf(model, WithSlopeOf(divergence, now, support, vocab_size));
   const at::Tensor own = GradientOf(model, sampled * (-place.weight * cut * place.sample->advantage));
   const at::NoGradGuard no_grad;
   const auto part = [&](const at::Tensor& term) { return at::dot(slope, term).item<double>(); };

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/error.h"
+#include "base/stop_signals.h"
 #include "ops/collectives.h"
 #include "ops/head_gradients.h"
 #include "ops/head_logits.h"
@@ -28,6 +28,7 @@ TokenPass ReadStats(const Head& head, const Tensor& ids, const HeadOptions& opti
   const auto read = [&](int64_t begin, int64_t end) {
     const int64_t most = logits.ChunkRows(end - begin);
     for (; begin < end; begin += most) {
+      CheckStop();
       const int64_t rows = std::min(most, end - begin);
       const Tensor hidden = order.order.defined()
                                 ? head.hidden.index_select(0, order.order.narrow(0, begin, rows))
