@@ -4,8 +4,6 @@ The trainers record the support of every sampled token, carry it with the batch,
 Rewards, advantages, the loss's reduction, KL, entropy, PEFT, distribution and logging stay TRL's.
 """
 
-from typing import Any
-
 import trl
 
 from augur import guards
@@ -15,13 +13,5 @@ guards.check_version("trl", trl.__version__, guards.TESTED["trl"])  # before TRL
 from augur.trl.config import AugurGRPOConfig  # noqa: E402
 from augur.trl.trainer import AugurGRPOTrainer  # noqa: E402
 
-__all__ = ["AugurAsyncGRPOConfig", "AugurAsyncGRPOTrainer", "AugurGRPOConfig", "AugurGRPOTrainer"]
+__all__ = ["AugurGRPOConfig", "AugurGRPOTrainer"]
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """TRL's asynchronous trainer is experimental and has dependencies of its own, so it is imported when asked for."""
-    if name in ("AugurAsyncGRPOConfig", "AugurAsyncGRPOTrainer"):
-        from augur.trl import async_trainer
-
-        return getattr(async_trainer, name)
-    raise AttributeError(f"module 'augur.trl' has no attribute '{name}'")
