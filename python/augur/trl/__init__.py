@@ -14,4 +14,3 @@ from augur.trl.config import AugurGRPOConfig  # noqa: E402
 from augur.trl.trainer import AugurGRPOTrainer  # noqa: E402
 
 __all__ = ["AugurGRPOConfig", "AugurGRPOTrainer"]
-
