@@ -59,7 +59,7 @@ PromptScores ScorePrompt(const EvaluationTask& task, const Prompt& prompt,
 
 void CheckEvaluation(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
                      const Engine& engine) {
-  constexpr int64_t kMostResponses = 1 << 24;
+  constexpr int64_t kMostResponses = 1 << 20;
   engine.CheckOptions(EvaluationSampling(config, text), /*has_text=*/true);
   const auto count = static_cast<int64_t>(prompts.prompts.size());
   if (count > 0 && config.eval.samples > kMostResponses / count) {

@@ -125,7 +125,8 @@ ResumePlan Resume::Plan(const Changes& config_changes, const Changes& data_chang
   const std::string request = requested ? requested->string() : run_.resume;
   const bool acted = line_ && line_->resume == request && SameConfig(directory_, config_changes);
   if (request == "auto" || acted) {
-    const ResumePlan plan = GoOn(config_changes);
+    ResumePlan plan = GoOn(config_changes);
+    plan.same_line = acted;
     // On data that has changed, `never` means what it says; others are the caller's to refuse.
     const bool anew = request == "never" && plan.checkpoint && !data_changes(*plan.checkpoint).empty();
     if (!anew && request != "auto") {
@@ -180,7 +181,7 @@ void Resume::CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step
   } else if (plan.checkpoint) {
     const std::vector<int64_t> steps = store_.Steps();
     const bool behind = !steps.empty() && steps.back() > step;
-    const bool other = plan.begins || plan.changed;
+    const bool other = plan.begins || (plan.changed && !plan.same_line);
     if (behind || (other && LastStep(directory_ / kMetricsFile) > step)) LeaveAfter(step);
   }
   if (plan.history) {

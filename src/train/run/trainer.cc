@@ -64,6 +64,7 @@ void AddRolloutFigures(const Experience& e, int64_t step, StepMetrics* metrics) 
     metrics->AddSpread("critic/score", e.scores[i].value);
     metrics->AddSpread("critic/rewards", e.rewards[i]);
     metrics->AddMean("critic/acc/mean", e.scores[i].right ? 1 : 0, 1);
+    metrics->AddMean("critic/answered/mean", e.scores[i].answered ? 1 : 0, 1);
     metrics->AddSpread("response_length", static_cast<double>(rollout.tokens.size()));
     metrics->AddMean("response_length/clip_ratio", rollout.finish == FinishReason::kLength ? 1 : 0, 1);
     metrics->AddSpread("prompt_length", static_cast<double>(rollout.prompt_tokens.size()));
@@ -307,6 +308,7 @@ void RlWork::Finish(int64_t step, double seconds) {
                         {"seed", config_.run.seed},
                         {"steps", step},
                         {"samples", config_.eval.samples},
+                        {"verifiers", verifiers_},
                         {"mask", FormatRule(config_.mask.rule)}};
   WriteFileAtomically(run / "summary.json", summary.dump(2) + "\n");
 }
