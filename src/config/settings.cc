@@ -52,7 +52,7 @@ constexpr std::pair<std::string_view, std::string_view> kSectionsOfCommands[] = 
 // Before any key is looked at: a file of another command has keys of its own in the sections they share.
 void RefuseFileOfOtherCommand(const YamlNode& document, const std::string& file, const FieldList& fields) {
   for (const auto& [section, command] : kSectionsOfCommands) {
-    const auto known = [&](const FieldSection& s) { return s.name == section; };
+    const auto known = [name = section](const FieldSection& s) { return s.name == name; };
     if (std::ranges::any_of(fields.sections(), known)) continue;
     for (const auto& [key, content] : document.entries) {
       if (!key.is_scalar() || key.scalar != section) continue;
