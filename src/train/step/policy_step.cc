@@ -126,6 +126,16 @@ size_t CountWithGradient(std::span<const TrainSample> samples, const StepLoss& l
   return count;
 }
 
+// Where micro-batches begin, and the end: those that the backward needs first, the rest apart.
+std::vector<size_t> MicroBatchCuts(std::span<const TrainSample> samples, const StepLoss& loss) {
+  const size_t needed = CountWithGradient(samples, loss);
+  std::vector<size_t> cuts = SplitByTokens(samples.first(needed), loss.micro_tokens);
+  cuts.pop_back();
+  for (const size_t cut : SplitByTokens(samples.subspan(needed), loss.micro_tokens))
+    cuts.push_back(needed + cut);
+  return cuts;
+}
+
 }  // namespace
 
 bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
@@ -136,24 +146,20 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
                              const StepLoss& loss, const DecisionVisitor& visit) {
   const std::vector<float> weights = SampleWeights(loss.aggregation, samples, loss.horizon);
   const size_t needed = CountWithGradient(samples, loss);
+  const std::vector<size_t> cuts = MicroBatchCuts(samples, loss);
   StepSums total;
   const float* weight = weights.data();
-  const auto pass = [&](std::span<const TrainSample> some) {
-    const std::vector<size_t> cuts = SplitByTokens(some, loss.micro_tokens);
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      const auto part = some.subspan(cuts[i], cuts[i + 1] - cuts[i]);
-      size_t tokens = 0;
-      for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
-      const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
-      weight += tokens;
-      const PolicyLoss out = MicroStep(model, batch, loss, &total);
-      optimizer.Accumulate();
-      if (visit) visit(batch, out);
-    }
-  };
-  pass(samples.first(needed));
-  const at::NoGradGuard no_grad;  // the rest is there for its figures alone
-  pass(samples.subspan(needed));
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    const at::AutoGradMode recording(cuts[i] < needed);  // the rest is there for its figures alone
+    const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    size_t tokens = 0;
+    for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
+    const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
+    weight += tokens;
+    const PolicyLoss out = MicroStep(model, batch, loss, &total);
+    optimizer.Accumulate();
+    if (visit) visit(batch, out);
+  }
   if (needed == 0) optimizer.AccumulateZeros();
   return total;
 }
@@ -161,7 +167,7 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
 void ForEachScored(const Model& model, std::span<const TrainSample> samples, const StepLoss& loss,
                    const ScoreVisitor& visit) {
   const at::NoGradGuard no_grad;
-  const std::vector<size_t> cuts = SplitByTokens(samples, loss.micro_tokens);
+  const std::vector<size_t> cuts = MicroBatchCuts(samples, loss);
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
