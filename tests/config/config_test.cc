@@ -172,8 +172,8 @@ TEST_F(ConfigTest, SftHasItsOwnSections) {
                                          std::vector<std::string>{"sft.lr=1e-3"});
   EXPECT_EQ(config.sft.batch, 4);
   EXPECT_EQ(config.sft.optimizer.lr, 1e-3);
-  EXPECT_TRUE(
-      Has(MessageOf([&] { ReadSftConfig(Write("rollout: {group: 2}\n")); }), "unknown section 'rollout'"));
+  EXPECT_TRUE(Has(MessageOf([&] { ReadSftConfig(Write("rollout: {group: 2}\n")); }),
+                  "'rollout' belongs to a file of augur train"));
 }
 
 }  // namespace
