@@ -32,7 +32,7 @@ def make_inputs(o: argparse.Namespace) -> dict[str, torch.Tensor]:
     weight = (torch.randn(o.vocab, o.hidden, device=o.device) * 3 / o.hidden**0.5).to(dtype)
     ids, logprobs = [], []
     for rows in hidden.split(256):
-        top = torch.log_softmax((rows @ weight.T).float(), -1).topk(o.top_k + 1)
+        top = torch.log_softmax((rows @ weight.T).float(), -1).topk(o.support + 1)
         ids.append(top.indices.int())
         logprobs.append(top.values - 0.01)
     return {
@@ -168,7 +168,7 @@ def measure(o: argparse.Namespace) -> dict:
             times[name].append(seconds(o.device, call))
     median = {name: statistics.median(t) for name, t in times.items()}
     element = x["hidden"].element_size()
-    result = {key: getattr(o, key) for key in ("device", "dtype", "tokens", "hidden", "vocab", "top_k", "chunk")}
+    result = {key: getattr(o, key) for key in ("device", "dtype", "tokens", "hidden", "vocab", "support", "chunk")}
     for name in calls:
         floor = median["one_gemm" if name in ("one_gemm", "decide_only") else "three_gemms"]
         result[name] = {"ms": median[name] * 1e3, "ratio": median[name] / floor, "peak_mib": peaks[name]}
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--hidden", type=int, default=576)
     parser.add_argument("--vocab", type=int, default=49152)
-    parser.add_argument("--top-k", type=int, default=20)
+    parser.add_argument("--support", type=int, default=20)
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--chunk", type=int, default=None, help="tokens per chunk; left out: the default")

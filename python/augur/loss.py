@@ -81,7 +81,7 @@ def policy_loss(
     softcap: float = 0.0,
     entropy_bonus: float = 0.0,
     reference_logprobs: torch.Tensor | None = None,
-    reference_weight: float = 0.0,
+    kl_coef: float = 0.0,
     reference_kl: str = "none",
     validate: bool = True,
 ) -> PolicyLoss:
@@ -92,7 +92,7 @@ def policy_loss(
     [T, M] as recorded by the rollout, column 0 the sampled token, -1 and -inf in unused columns. advantages: [T].
     weights: [T], the aggregation (see token_weights); None is the mean over tokens that have a support. A token of
     weight 0 or without support contributes nothing, whatever its row holds. vocab_size: the real vocabulary when the
-    logits are padded. entropy_bonus, and reference_kl ("k1", "k2", "k3" at the sampled token) times reference_weight,
+    logits are padded. entropy_bonus, and reference_kl ("k1", "k2", "k3" at the sampled token) times kl_coef,
     enter the same loss. With `validate`, recorded values are checked, which on CUDA waits for the device.
     """
     check_same_device(
@@ -115,7 +115,7 @@ def policy_loss(
         vocab_size or 0,
         softcap,
         entropy_bonus,
-        reference_weight,
+        kl_coef,
         reference_kl,
         validate,
     )

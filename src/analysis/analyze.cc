@@ -21,7 +21,7 @@
 namespace augur {
 namespace {
 
-// Log-probs of the whole vocabulary take 8 bytes an entry; this many are at hand's reach.
+// Log-probs of the whole vocabulary take 8 bytes an entry; no more than this many are kept.
 constexpr int64_t kMostFullEntries = int64_t{1} << 26;
 
 void CheckConfig(const RlConfig& config) {
@@ -61,15 +61,15 @@ class Laboratory {
         prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
         scorer_(MakeScorer(config.reward)),
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
-        learner_(config_, model_, std::nullopt, text_.vocabulary()),
+        learner_(config_, model_, std::nullopt, text_.vocab_size()),
         start_(model_, learner_.optimizer()),
         engine_(model_, MakeEngineOptions(config, model_.embedding.device())) {
     const int64_t groups =
         RoundUp((options.sequences + config.rollout.group - 1) / config.rollout.group, options.preceding + 1);
     sequences_ = groups * config.rollout.group;
-    const int64_t vocabulary = learner_.loss().vocabulary;
-    full_ = sequences_ * config.rollout.max_tokens * vocabulary <= kMostFullEntries &&
-            config.rollout.support < vocabulary - 1;
+    const int64_t vocab_size = learner_.loss().vocab_size;
+    full_ = sequences_ * config.rollout.max_tokens * vocab_size <= kMostFullEntries &&
+            config.rollout.support < vocab_size - 1;
   }
 
   std::vector<SeedOutcome> Run(int64_t seed);
@@ -100,7 +100,7 @@ Experience Laboratory::Measured(uint64_t* position) {
   RlConfig wide = config_;
   wide.rollout.prompts = sequences_ / config_.rollout.group;
   wide.algorithm.dynamic_sampling = false;
-  if (full_) wide.rollout.support = learner_.loss().vocabulary - 1;
+  if (full_) wide.rollout.support = learner_.loss().vocab_size - 1;
   return ExperienceMaker(wide, text_, prompts_, engine_, scorer_).Make(position);
 }
 

@@ -7,8 +7,8 @@
 namespace augur {
 
 // While it lives, the first SIGINT or SIGTERM only sets a flag, and further ones within a second count as the
-// same (`timeout` sends two); a later one ends the process at once. What handled
-// them before (Python, where it is the host) does so again afterwards.
+// same (`timeout` sends two); a later one ends the process at once. What handled them before (Python, where
+// it is the host) does so again afterwards.
 class StopSignals {
  public:
   StopSignals();

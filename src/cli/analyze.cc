@@ -92,7 +92,7 @@ void AddAnalyzeCommand(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("analyze", "Test, token by token, what direction criteria predict and control");
   command->footer(
-      "For each seed: some training steps, a fresh batch of rollouts, and from the same state one\n"
+      "For each seed: some training steps, a new batch of rollouts, and from the same state one\n"
       "update under each criterion's mask (ratio; predicted with each tail; for each divergence); then D\n"
       "again on the tokens that were outside. CONFIG is one of augur train's. Writes analysis.json,\n"
       "analysis_tokens.csv and report.html to run.dir.\n\n"

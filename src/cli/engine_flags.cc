@@ -49,7 +49,7 @@ std::vector<int32_t> EndTokensWithoutTokenizer(const std::filesystem::path& dire
 }
 
 // How many rows of the head are tokens, where a tokenizer that can be read says so; 0 where none does.
-int64_t VocabularyOf(const std::filesystem::path& directory, int64_t rows) {
+int64_t VocabSizeOf(const std::filesystem::path& directory, int64_t rows) {
   if (!std::filesystem::exists(directory / "tokenizer.json")) return 0;
   try {
     const auto size = static_cast<int64_t>(Tokenizer::FromDirectory(directory).vocab_size());
@@ -138,7 +138,7 @@ SamplingOptions MakeSamplingOptions(const SamplingFlags& flags, const std::optio
   options.samples = flags.samples;
   options.seed = flags.seed;
   options.stop_texts = flags.stop;
-  options.vocabulary = text ? text->vocabulary() : VocabularyOf(engine.model, config.vocab_size);
+  options.vocab_size = text ? text->vocab_size() : VocabSizeOf(engine.model, config.vocab_size);
   if (!flags.ignore_eos) {
     options.end_tokens = text ? text->end_tokens : EndTokensWithoutTokenizer(engine.model, config.vocab_size);
   }

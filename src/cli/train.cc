@@ -66,7 +66,7 @@ void AddTrainCommand(CLI::App& app) {
   command->add_option(
       "--dump-step", options->train.dump,
       "Write the first step's updates (samples, gradients, weights) to this directory, and end");
-  command->add_option("--spoil-step", options->train.spoil_step,
+  command->add_option("--corrupt-gradient", options->train.corrupt_gradient_step,
                       "Put a NaN into this step's first gradient, to see it skipped and counted");
   RlConfig defaults;
   command->footer(

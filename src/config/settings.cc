@@ -12,7 +12,7 @@
 namespace augur {
 namespace {
 
-// What people bring from other programs and what would spoil a training rollout.
+// What people bring from other programs and what would bias a training rollout.
 constexpr std::string_view kTruncations[] = {"rollout.top_k", "rollout.top_p", "rollout.min_p",
                                              "rollout.greedy"};
 

@@ -100,7 +100,7 @@ SamplingOptions EvaluationSampling(const RlConfig& config, const ModelText& text
   options.max_tokens = config.eval.max_tokens > 0 ? config.eval.max_tokens : config.rollout.max_tokens;
   options.samples = config.eval.samples;
   options.seed = static_cast<uint64_t>(config.run.seed) ^ kEvaluationSeed << 32;
-  options.vocabulary = text.vocabulary();
+  options.vocab_size = text.vocab_size();
   options.end_tokens = text.end_tokens;
   options.stop_texts = config.rollout.stop;
   return options;

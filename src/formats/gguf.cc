@@ -125,8 +125,8 @@ Counts ReadHead(GgufCursor& cursor, std::string_view where) {
 void ReadMetadata(GgufCursor& cursor, uint64_t count, GgufContent* content) {
   for (uint64_t i = 0; i < count; ++i) {
     const std::string_view key = cursor.String("key");
-    const auto [place, fresh] = content->metadata.try_emplace(std::string(key));
-    if (!fresh) throw cursor.Fault(fmt::format("the key {} occurs twice", Quoted(key)));
+    const auto [place, inserted] = content->metadata.try_emplace(std::string(key));
+    if (!inserted) throw cursor.Fault(fmt::format("the key {} occurs twice", Quoted(key)));
     place->second = ReadValue(cursor, key);
   }
 }

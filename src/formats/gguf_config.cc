@@ -65,11 +65,11 @@ double PositiveNumber(const GgufMetadata& metadata, const std::string& key, std:
       "it must be a positive number; convert the original model again");
 }
 
-std::optional<int64_t> TokenId(const GgufMetadata& metadata, const char* key, int64_t vocabulary) {
+std::optional<int64_t> TokenId(const GgufMetadata& metadata, const char* key, int64_t vocab_size) {
   const auto id = metadata.Integer(key);
-  if (id && (*id < 0 || *id >= vocabulary)) {
+  if (id && (*id < 0 || *id >= vocab_size)) {
     throw Error(metadata.where(),
-                fmt::format("\"{}\" is {}, outside the vocabulary of {}", key, *id, vocabulary),
+                fmt::format("\"{}\" is {}, outside the vocabulary of {}", key, *id, vocab_size),
                 "convert the original model again");
   }
   return id;
@@ -121,17 +121,17 @@ GgufModel ReadGgufModel(const GgufContent& content, const GgufMetadata& metadata
   model.context = Positive(metadata, prefix + "context_length");
   RefuseWhatWouldBeLost(metadata, prefix, model.context);
   ReadHeads(metadata, prefix, &model);
-  model.vocabulary = ReadVocabularySize(content, metadata);
+  model.vocab_size = ReadVocabularySize(content, metadata);
   model.rms_eps = PositiveNumber(metadata, prefix + "attention.layer_norm_rms_epsilon", std::nullopt);
   model.rope_theta = PositiveNumber(metadata, prefix + "rope.freq_base", 10000.0);
   model.rope_scaling = ReadRopeScaling(content, metadata, prefix, model.head_dim, model.rope_theta);
   model.tied = !content.tensors.contains("output.weight");
   model.attention_bias =
       model.architecture != GgufArchitecture::kQwen2 && content.tensors.contains("blk.0.attn_q.bias");
-  model.bos = TokenId(metadata, "tokenizer.ggml.bos_token_id", model.vocabulary);
-  model.pad = TokenId(metadata, "tokenizer.ggml.padding_token_id", model.vocabulary);
+  model.bos = TokenId(metadata, "tokenizer.ggml.bos_token_id", model.vocab_size);
+  model.pad = TokenId(metadata, "tokenizer.ggml.padding_token_id", model.vocab_size);
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-    const auto id = TokenId(metadata, key, model.vocabulary);
+    const auto id = TokenId(metadata, key, model.vocab_size);
     if (id && (model.eos.empty() || model.eos.front() != *id)) model.eos.push_back(*id);
   }
   return model;
@@ -155,7 +155,7 @@ std::string_view TorchName(DType dtype) {
 std::string ConfigJson(const GgufModel& model, DType dtype) {
   OrderedJson json = {{"architectures", {FamilyOf(model).class_name}},
                       {"model_type", FamilyOf(model).name},
-                      {"vocab_size", model.vocabulary},
+                      {"vocab_size", model.vocab_size},
                       {"hidden_size", model.hidden},
                       {"intermediate_size", model.intermediate},
                       {"num_hidden_layers", model.layers},

@@ -18,7 +18,7 @@ enum class GgufArchitecture { kLlama, kQwen2, kQwen3 };
 // The shape of a dense decoder, checked for consistency with the tensors that decide it.
 struct GgufModel {
   GgufArchitecture architecture;
-  int64_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, context;
+  int64_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab_size, context;
   double rms_eps, rope_theta;
   // Rope scaling as config.json writes it, or null.
   nlohmann::ordered_json rope_scaling;

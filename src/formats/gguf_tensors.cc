@@ -53,9 +53,9 @@ std::vector<Wanted> LayerTensors(const GgufModel& m, int64_t layer) {
 }
 
 std::vector<Wanted> AllTensors(const GgufModel& m) {
-  std::vector<Wanted> wanted = {{"token_embd.weight", "model.embed_tokens.weight", {m.vocabulary, m.hidden}},
+  std::vector<Wanted> wanted = {{"token_embd.weight", "model.embed_tokens.weight", {m.vocab_size, m.hidden}},
                                 {"output_norm.weight", "model.norm.weight", {m.hidden}}};
-  if (!m.tied) wanted.push_back({"output.weight", "lm_head.weight", {m.vocabulary, m.hidden}});
+  if (!m.tied) wanted.push_back({"output.weight", "lm_head.weight", {m.vocab_size, m.hidden}});
   for (int64_t layer = 0; layer < m.layers; ++layer)
     std::ranges::move(LayerTensors(m, layer), std::back_inserter(wanted));
   return wanted;

@@ -54,7 +54,7 @@ const PreTokenizer& ChoosePreTokenizer(const GgufMetadata& metadata, const GgufM
 void CheckMerges(const Vocabulary& v, const GgufMetadata& metadata) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < v.tokens.size(); ++id) {
-    if (const auto [place, fresh] = ids.emplace(v.tokens[id], id); !fresh) {
+    if (const auto [place, inserted] = ids.emplace(v.tokens[id], id); !inserted) {
       throw Fault(metadata,
                   fmt::format("token {} has two ids, {} and {}", Quoted(v.tokens[id]), place->second, id));
     }
@@ -98,9 +98,9 @@ Vocabulary ReadVocabulary(const GgufMetadata& metadata, const GgufModel& model) 
   if (v.kinds.size() != v.tokens.size()) {
     throw Fault(metadata, fmt::format("{} tokens but {} token types", v.tokens.size(), v.kinds.size()));
   }
-  if (v.tokens.size() > static_cast<size_t>(model.vocabulary)) {
+  if (v.tokens.size() > static_cast<size_t>(model.vocab_size)) {
     throw Fault(metadata,
-                fmt::format("{} tokens but an embedding of {} rows", v.tokens.size(), model.vocabulary));
+                fmt::format("{} tokens but an embedding of {} rows", v.tokens.size(), model.vocab_size));
   }
   DivideVocabulary(&v);
   CheckMerges(v, metadata);

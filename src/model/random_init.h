@@ -1,4 +1,4 @@
-// Fresh weights, for training from scratch and for benchmarks.
+// New random weights, for training from scratch and for benchmarks.
 #pragma once
 
 #include <cstdint>

@@ -151,10 +151,10 @@ LogitView HeadLogits::Logits(const at::Tensor& hidden, const at::Tensor& local_i
 }
 
 LogitView HeadLogits::Stats(const at::Tensor& hidden, const at::Tensor& local_ids, const TokenPass& pass,
-                            const PowersOf& powers) {
+                            const Unnormalised& unnormalised) {
   const LogitView view = Logits(hidden, local_ids);
   const at::Tensor support_logits = SupportLogits(hidden, local_ids, pass.policy.scalar_type());
-  ComputeRowStats(view, support_logits, pass, powers);
+  ComputeRowStats(view, support_logits, pass, unnormalised);
   if (parallel()) CombineRowStats(shard_, options_.loss, support_logits, pass);
   return view;
 }

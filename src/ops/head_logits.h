@@ -51,9 +51,10 @@ class HeadLogits {
   // The logits of a chunk [rows, d] within the room; the next chunk overwrites them.
   LogitView Logits(const at::Tensor& hidden, const at::Tensor& local_ids);
   // The same with the row statistics in `pass`, of all ranks where there are several. The support's logits
-  // are dot products of their own, accumulated in float32. With `powers` the logits become powers.
+  // are dot products of their own, accumulated in float32. With `unnormalised` the logits become unnormalised
+  // probabilities.
   LogitView Stats(const at::Tensor& hidden, const at::Tensor& local_ids, const TokenPass& pass,
-                  const PowersOf& powers = {});
+                  const Unnormalised& unnormalised = {});
 
  private:
   at::Tensor SupportLogits(const at::Tensor& hidden, const at::Tensor& local_ids, at::ScalarType type) const;

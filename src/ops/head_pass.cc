@@ -55,7 +55,7 @@ class HeadPass {
     ForEachChunk(0, active, [&](const Chunk& chunk) {
       if (!wants_.any()) {
         Decide(chunk);
-      } else if (!(UsesPowers() && AddGradientsFromPowers(chunk, &gradients))) {
+      } else if (!(UsesUnnormalised() && AddGradientsFromUnnormalised(chunk, &gradients))) {
         AddGradients(chunk, &gradients);
       }
     });
@@ -79,7 +79,7 @@ class HeadPass {
   };
 
   // Whether the gradient can be had in one sweep; see UnnormalisedGradient.
-  bool UsesPowers() const {
+  bool UsesUnnormalised() const {
     return !logits_.parallel() && options_.loss.softcap == 0 && options_.loss.entropy_bonus == 0 &&
            head_.hidden.scalar_type() != at::kHalf;
   }
@@ -109,10 +109,11 @@ class HeadPass {
     }
   }
 
-  // The chunk's logits, statistics and decisions. With `powers` the logits become powers.
-  LogitView Decide(const Chunk& chunk, const PowersOf& powers = {}) {
+  // The chunk's logits, statistics and decisions. With `unnormalised` the logits become unnormalised
+  // probabilities.
+  LogitView Decide(const Chunk& chunk, const Unnormalised& unnormalised = {}) {
     const LogitView view = logits_.Stats(chunk.hidden, local_ids_.narrow(0, chunk.begin, chunk.pass.tokens()),
-                                         chunk.pass, powers);
+                                         chunk.pass, unnormalised);
     DecideTokens(rule_, options_.loss, vocab_size_, chunk.pass);
     return view;
   }
@@ -150,15 +151,16 @@ class HeadPass {
     gradients->Add(RowsOf(chunk, target, at::Tensor()));
   }
 
-  // False where some row does not fit into powers, and nothing has been added.
-  bool AddGradientsFromPowers(const Chunk& chunk, HeadGradients* gradients) {
+  // False where some row does not fit into unnormalised probabilities, and nothing has been added.
+  bool AddGradientsFromUnnormalised(const Chunk& chunk, HeadGradients* gradients) {
     const auto ints = chunk.pass.support.options();
-    const PowersOf powers{at::empty_like(chunk.pass.dense), at::zeros({1}, ints)};
-    const LogitView view = Decide(chunk, powers);
+    const Unnormalised unnormalised{at::empty_like(chunk.pass.dense), at::zeros({1}, ints)};
+    const LogitView view = Decide(chunk, unnormalised);
     const GradientTarget target = TargetOf(view, chunk);
-    if (powers.overflowed.item<int32_t>() != 0) return false;
+    if (unnormalised.overflowed.item<int32_t>() != 0) return false;
     if (target.gradient.numel() == 0) return true;
-    gradients->Add(RowsOf(chunk, target, ComputeUnnormalisedGradient(view, chunk.pass, powers, target)));
+    gradients->Add(
+        RowsOf(chunk, target, ComputeUnnormalisedGradient(view, chunk.pass, unnormalised, target)));
     return true;
   }
 

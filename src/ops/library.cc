@@ -9,7 +9,7 @@ namespace {
 const std::string kHeadArguments =
     "Tensor hidden, Tensor weight, Tensor? bias, Tensor support_ids, Tensor support_logprobs, "
     "Tensor advantages, Tensor? weights, Tensor? reference_logprobs, str rule, float temperature, "
-    "SymInt vocab_size, float softcap, float entropy_bonus, float reference_weight, str reference_kl, "
+    "SymInt vocab_size, float softcap, float entropy_bonus, float kl_coef, str reference_kl, "
     "bool validate, SymInt chunk, bool accumulate_float32, float grad_scale, str group, SymInt vocab_start";
 const std::string kLossOutputs =
     "Tensor loss, Tensor logprobs, Tensor entropy, Tensor ratio, Tensor divergence, Tensor direction, "
@@ -32,7 +32,7 @@ TORCH_LIBRARY(augur, m) {
       "policy_loss(Tensor logits, Tensor support_ids, Tensor support_logprobs, Tensor advantages, Tensor? "
       "weights, "
       "Tensor? reference_logprobs, str rule, float temperature, SymInt vocab_size, float softcap, "
-      "float entropy_bonus, float reference_weight, str reference_kl, bool validate) -> (Tensor loss, "
+      "float entropy_bonus, float kl_coef, str reference_kl, bool validate) -> (Tensor loss, "
       "Tensor logprobs, Tensor entropy, Tensor ratio, Tensor divergence, Tensor direction, Tensor keep, "
       "Tensor flags, Tensor sums, Tensor log_sum_exp, Tensor dense, Tensor entropy_weight, Tensor sparse, "
       "Tensor support)",

@@ -41,7 +41,7 @@ Arguments Collect(const Tensor& hidden, const Tensor& weight, const OptionalTens
                   const Tensor& support_ids, const Tensor& support_logprobs, const Tensor& advantages,
                   const OptionalTensor& weights, const OptionalTensor& reference_logprobs,
                   std::string_view rule, double temperature, c10::SymInt vocab_size, double softcap,
-                  double entropy_bonus, double reference_weight, std::string_view reference_kl, bool validate,
+                  double entropy_bonus, double kl_coef, std::string_view reference_kl, bool validate,
                   c10::SymInt chunk, bool accumulate_float32, double grad_scale, std::string_view group,
                   c10::SymInt vocab_start) {
   Arguments a{rule,
@@ -49,8 +49,8 @@ Arguments Collect(const Tensor& hidden, const Tensor& weight, const OptionalTens
               {support_ids, support_logprobs, advantages, weights.value_or(Tensor()),
                reference_logprobs.value_or(Tensor())},
               {}};
-  a.options.loss = {temperature,      vocab_size.expect_int(),        softcap, entropy_bonus,
-                    reference_weight, ParseReferenceKl(reference_kl), validate};
+  a.options.loss = {temperature, vocab_size.expect_int(),        softcap, entropy_bonus,
+                    kl_coef,     ParseReferenceKl(reference_kl), validate};
   a.options.chunk = chunk.expect_int();
   a.options.accumulate_float32 = accumulate_float32;
   a.options.grad_scale = grad_scale;

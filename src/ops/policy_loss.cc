@@ -22,13 +22,13 @@ PolicyLossOutputs PolicyLossForwardOp(const Tensor& logits, const Tensor& suppor
                                       const Tensor& support_logprobs, const Tensor& advantages,
                                       const OptionalTensor& weights, const OptionalTensor& reference_logprobs,
                                       std::string_view rule, double temperature, c10::SymInt vocab_size,
-                                      double softcap, double entropy_bonus, double reference_weight,
+                                      double softcap, double entropy_bonus, double kl_coef,
                                       std::string_view reference_kl, bool validate) {
   return ReportingValueErrors([&]() -> PolicyLossOutputs {
     const RecordedTokens recorded{support_ids, support_logprobs, advantages, weights.value_or(Tensor()),
                                   reference_logprobs.value_or(Tensor())};
-    const LossOptions options{temperature,      vocab_size.expect_int(),        softcap, entropy_bonus,
-                              reference_weight, ParseReferenceKl(reference_kl), validate};
+    const LossOptions options{temperature, vocab_size.expect_int(),        softcap, entropy_bonus,
+                              kl_coef,     ParseReferenceKl(reference_kl), validate};
     const PolicyLossForward out = PolicyLossForwardImpl(ParseRule(rule), logits, recorded, options);
     const PolicyLoss& r = out.result;
     // Copied: an output of an operator must not be a view of another.
@@ -105,12 +105,12 @@ class PolicyLossFunction : public torch::autograd::Function<PolicyLossFunction> 
                                                 const OptionalTensor& reference_logprobs,
                                                 std::string_view rule, double temperature,
                                                 c10::SymInt vocab_size, double softcap, double entropy_bonus,
-                                                double reference_weight, std::string_view reference_kl,
+                                                double kl_coef, std::string_view reference_kl,
                                                 bool validate) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const PolicyLossOutputs out = ForwardOperator().call(
         logits, support_ids, support_logprobs, advantages, weights, reference_logprobs, rule, temperature,
-        vocab_size, softcap, entropy_bonus, reference_weight, reference_kl, validate);
+        vocab_size, softcap, entropy_bonus, kl_coef, reference_kl, validate);
     const auto all = std::apply([](const auto&... t) { return torch::autograd::variable_list{t...}; }, out);
     ctx->save_for_backward({logits, std::get<13>(out), std::get<9>(out), std::get<2>(out), std::get<10>(out),
                             std::get<11>(out), std::get<12>(out)});
@@ -137,11 +137,11 @@ PolicyLossOutputs ForwardAutograd(const Tensor& logits, const Tensor& support_id
                                   const Tensor& support_logprobs, const Tensor& advantages,
                                   const OptionalTensor& weights, const OptionalTensor& reference_logprobs,
                                   std::string_view rule, double temperature, c10::SymInt vocab_size,
-                                  double softcap, double entropy_bonus, double reference_weight,
+                                  double softcap, double entropy_bonus, double kl_coef,
                                   std::string_view reference_kl, bool validate) {
   const auto v = PolicyLossFunction::apply(logits, support_ids, support_logprobs, advantages, weights,
                                            reference_logprobs, rule, temperature, vocab_size, softcap,
-                                           entropy_bonus, reference_weight, reference_kl, validate);
+                                           entropy_bonus, kl_coef, reference_kl, validate);
   return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10], v[11], v[12], v[13]};
 }
 

@@ -22,7 +22,7 @@ struct LossOptions {
   // The loss falls by this times the entropy of every token's distribution.
   double entropy_bonus = 0;
   // The loss grows by this times the estimate `reference_kl` of KL(pi || reference) at the sampled token.
-  double reference_weight = 0;
+  double kl_coef = 0;
   ReferenceKl reference_kl = ReferenceKl::kNone;
   // Check the recorded values, too; on CUDA this waits for the device.
   bool validate = true;

@@ -60,7 +60,7 @@ SurrogateInput<T> SurrogateInputOf(const LossOptions& options, int64_t vocab_siz
   in.columns = static_cast<int>(pass.support.size(1));
   in.vocab_size = vocab_size;
   in.entropy_bonus = options.entropy_bonus;
-  in.reference_weight = options.reference_weight;
+  in.kl_coef = options.kl_coef;
   in.reference_kl = options.reference_kl;
   return in;
 }
@@ -174,13 +174,13 @@ TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type) {
 }
 
 void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, const TokenPass& pass,
-                     const PowersOf& powers) {
+                     const Unnormalised& unnormalised) {
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
     Run(view.logits, RowStatsCpu<T>, RowStatsCuda<T>, RowsOf(view, pass.tokens()),
         RowStats<T>{ConstDataOrNull<T>(support_logits), DataOrNull<T>(pass.log_sum_exp),
                     DataOrNull<T>(pass.entropy), DataOrNull<T>(pass.tail_mass),
                     DataOrNull<T>(pass.tail_square), DataOrNull<T>(pass.policy),
-                    DataOrNull<T>(powers.reference), DataOrNull<int32_t>(powers.overflowed)});
+                    DataOrNull<T>(unnormalised.reference), DataOrNull<int32_t>(unnormalised.overflowed)});
   });
 }
 
@@ -208,16 +208,17 @@ void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const Grad
   });
 }
 
-at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
-                                       const GradientTarget& target) {
+at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& pass,
+                                       const Unnormalised& unnormalised, const GradientTarget& target) {
   const int64_t rows = target.gradient.size(0);
   const at::Tensor factor = at::empty({rows}, pass.dense.options());
   WithComputeType(pass.dense.scalar_type(), [&]<typename T>(T) {
     Run(view.logits, UnnormalisedGradientCpu<T>, UnnormalisedGradientCuda<T>, RowsOf(view, rows),
-        UnnormalisedGradient<T>{ConstDataOrNull<T>(pass.log_sum_exp), ConstDataOrNull<T>(powers.reference),
-                                ConstDataOrNull<T>(pass.dense), ConstDataOrNull<T>(pass.sparse),
-                                ConstDataOrNull<T>(pass.policy), ConstDataOrNull<T>(target.scale),
-                                ConstDataOrNull<int32_t>(target.source), DataOrNull<T>(factor)});
+        UnnormalisedGradient<T>{ConstDataOrNull<T>(pass.log_sum_exp),
+                                ConstDataOrNull<T>(unnormalised.reference), ConstDataOrNull<T>(pass.dense),
+                                ConstDataOrNull<T>(pass.sparse), ConstDataOrNull<T>(pass.policy),
+                                ConstDataOrNull<T>(target.scale), ConstDataOrNull<int32_t>(target.source),
+                                DataOrNull<T>(factor)});
   });
   return factor;
 }

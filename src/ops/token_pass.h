@@ -52,16 +52,16 @@ struct LogitView {
   double softcap = 0;
 };
 
-// What logits were turned into powers with; see RowStats.
-struct PowersOf {
+// What logits were turned into unnormalised probabilities with; see RowStats.
+struct Unnormalised {
   at::Tensor reference;   // [T]
   at::Tensor overflowed;  // [1] int32, 0 before
 };
 
 // Fills the statistics. support_logits [T, M] (or undefined) are more precise than those in the rows, which
-// may then be overwritten. With `powers` the logits become powers.
+// may then be overwritten. With `unnormalised` the logits become unnormalised probabilities.
 void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, const TokenPass& pass,
-                     const PowersOf& powers = {});
+                     const Unnormalised& unnormalised = {});
 // Fills decisions, loss terms and gradient parts from the statistics.
 void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
                   const TokenPass& pass);
@@ -73,10 +73,10 @@ struct GradientTarget {
   bool precise_support = false;  // take pi at the support from `policy` rather than from the rows
 };
 void ComputeRowGradient(const LogitView& view, const TokenPass& pass, const GradientTarget& target);
-// The same from powers, in place: target.gradient holds them and is the gradient but for the factor [rows] of
-// each row that is returned.
-at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& pass, const PowersOf& powers,
-                                       const GradientTarget& target);
+// The same from unnormalised probabilities, in place: target.gradient holds them and is the gradient but for
+// the factor [rows] of each row that is returned.
+at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& pass,
+                                       const Unnormalised& unnormalised, const GradientTarget& target);
 
 // The statistics as a caller gets to see them.
 LogProbs LogProbsOf(const TokenPass& pass);

@@ -13,8 +13,8 @@ namespace augur {
 //   {"recorded": responses in the file, "whole_support": bool, "vocabulary": {id: text}, "responses": [
 //     {"step", "source", "prompt", "answer", "reward", "advantage", "finish", "rule", "delta", "length": of
 //     the whole response, "tokens": [
-//       [id, ratio, D, direction, local, global, A, flags, mu_tail, pi_tail, [id, mu, pi, id, mu, pi,
-//       ...]]]}]}
+//       [id, ratio, D, direction, local, global, A, flags, mu_tail, pi_tail,
+//        [id, mu, pi, id, mu, pi, ...]]]}]}
 // flags: 1 kept, 2 outside, 4 disagrees, 8 missing. Where not all fits, first the tokens inside the trust
 // region lose their support, then responses are drawn at random; the notes say so. Null where there is
 // nothing.

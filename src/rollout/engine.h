@@ -23,8 +23,7 @@ namespace augur {
 enum class RolloutPrecision {
   kFp32,
   kBf16,
-  kFp8,  // weights e4m3 per output channel, activations e4m3 per token; the LM head and norms stay as they
-         // are
+  kFp8,  // weights e4m3 per output channel, activations e4m3 per token; the LM head and norms unchanged
 };
 // "fp32", "bf16" or "fp8"; throws Error at `where` otherwise.
 RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view where);
@@ -55,7 +54,7 @@ struct SamplingOptions {
   int64_t samples = 1;  // responses to each prompt
   int64_t support = 0;  // K: this many most likely tokens are recorded beside the sampled one; 0: none
   uint64_t seed = 0;
-  int64_t vocabulary = 0;  // ids from here on are padding rows of the head, never sampled; 0: all are tokens
+  int64_t vocab_size = 0;  // ids from here on are padding rows of the head, never sampled; 0: all are tokens
   std::vector<int32_t> end_tokens;      // any of them ends a response
   std::vector<std::string> stop_texts;  // need a `text` function in GenerateHooks
 };

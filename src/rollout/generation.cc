@@ -49,7 +49,7 @@ std::string PromptFault(const GenerateRequest& request, const ModelConfig& confi
 Generation::Generation(const Setting& setting, std::span<const GenerateRequest> requests,
                        const SamplingOptions& options, const GenerateHooks& hooks)
     : setting_(setting), options_(options), hooks_(hooks), pool_(setting.pages) {
-  sampling_.vocab = options.vocabulary > 0 ? options.vocabulary : setting.config.vocab_size;
+  sampling_.vocab_size = options.vocab_size > 0 ? options.vocab_size : setting.config.vocab_size;
   sampling_.stride = setting.config.vocab_size;
   sampling_.temperature = static_cast<float>(options.temperature);
   sampling_.support = static_cast<int32_t>(options.support);
@@ -147,7 +147,7 @@ void Generation::PrefillPrompts() {
     if (!group->pages.empty()) continue;
     const int64_t length = PromptLength(*group), pages = PagesFor(length);
     if (!chosen.empty() && length > budget) break;
-    // A page for each running sample is left, so that what is admitted need not give way at once.
+    // A page for each running sample is left, so that what is admitted need not be preempted at once.
     const bool alone = running_.empty() && chosen.empty();
     const int64_t spare = OwnPages(*sample) + static_cast<int64_t>(running_.size() + chosen.size());
     if (pool_.free_pages() < pages + spare && !(alone && EnsureFreePages(pages, group))) break;

@@ -1,9 +1,9 @@
-// One call of Engine::Generate: which sequences run, wait, share and give way.
+// One call of Engine::Generate: which sequences run, wait, share and are preempted.
 //
 // A request's samples are a group. Its prompt is prefilled once; the first tokens of all samples are drawn
 // from that prefill; each sample then shares the prompt's full pages and has its own copy of the last, partly
 // filled one. When pages run out, prompts that no running sample uses are dropped, then the sample admitted
-// last gives way: it keeps its tokens, gives back its pages, and on its return feeds its tokens through
+// last is preempted: it keeps its tokens, gives back its pages, and on its return feeds its tokens through
 // Decode again, so that it goes on exactly as if nothing had happened.
 #pragma once
 
@@ -58,7 +58,7 @@ class Generation {
   // Moves waiting samples whose prompt is computed into the batch.
   void AdmitSamples();
   bool Attach(Sample* sample);
-  // Gives every running sample the page its next token needs; some may give way.
+  // Gives every running sample the page its next token needs; some may be preempted.
   void MakeRoom();
   void DecodeStep();
 

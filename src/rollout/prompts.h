@@ -27,7 +27,7 @@ struct ModelText {
   static ModelText FromDirectory(const std::filesystem::path& directory, const DataSection& data);
 
   // How many token ids there are; rows of the model's head behind them are padding.
-  int64_t vocabulary() const { return static_cast<int64_t>(tokenizer.vocab_size()); }
+  int64_t vocab_size() const { return static_cast<int64_t>(tokenizer.vocab_size()); }
 
   // The response as the verifier sees it: without special tokens.
   std::string ResponseText(std::span<const int32_t> tokens) const { return tokenizer.Decode(tokens, true); }

@@ -74,12 +74,12 @@ void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& con
           "give 1 or more");
   require(options.samples <= kMostSamples, "samples", fmt::format("{} are too many", options.samples),
           fmt::format("give at most {} and call several times", kMostSamples));
-  require(options.vocabulary >= 0 && options.vocabulary <= config.vocab_size, "vocabulary",
-          fmt::format("{} tokens, but the model's head has {} rows", options.vocabulary, config.vocab_size),
+  require(options.vocab_size >= 0 && options.vocab_size <= config.vocab_size, "vocab_size",
+          fmt::format("{} tokens, but the model's head has {} rows", options.vocab_size, config.vocab_size),
           "use the tokenizer that belongs to the model");
-  const int64_t vocabulary = options.vocabulary > 0 ? options.vocabulary : config.vocab_size;
-  require(options.support >= 0 && options.support < vocabulary, "support",
-          fmt::format("top-{} of a vocabulary of {} tokens", options.support, vocabulary),
+  const int64_t vocab_size = options.vocab_size > 0 ? options.vocab_size : config.vocab_size;
+  require(options.support >= 0 && options.support < vocab_size, "support",
+          fmt::format("top-{} of a vocabulary of {} tokens", options.support, vocab_size),
           "record fewer tokens than there are");
   require(options.stop_texts.empty() || has_text, "stop_texts", "the text of tokens is unknown",
           "give a model directory with a tokenizer");

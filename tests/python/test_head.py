@@ -74,7 +74,7 @@ def test_every_option_equals_policy_loss(kind, softcap, device):
         "weights": torch.rand(30, generator=torch.Generator().manual_seed(1)),
         "reference_logprobs": recorded[1][:, 0] - 0.3,
     }
-    plain = {"softcap": softcap, "entropy_bonus": 0.3, "reference_kl": kind, "reference_weight": 0.2}
+    plain = {"softcap": softcap, "entropy_bonus": 0.3, "reference_kl": kind, "kl_coef": 0.2}
     rule = MaskRule(tail="exact", action="restore")
     truth = full(rule, hidden, weight, bias, recorded, **options, **plain)
     on_device = {name: x.to(device) for name, x in options.items()}
@@ -204,7 +204,7 @@ def test_a_support_of_neighbours_takes_nothing_from_the_others(dtype, rtol, devi
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("height", [20.0, 50.0, 80.0])
 def test_a_token_far_above_the_recorded_support_is_counted(height, dtype, rtol, device):
-    """The policy has left the support: all powers measured from it overflow, and the rows are swept otherwise."""
+    """The policy has left the support: what is measured from it overflows, and the rows are swept otherwise."""
     hidden, weight, bias, recorded = make_head_batch(tokens=20, vocab=90, seed=21, dtype=dtype)
     unused = next(i for i in range(90) if not (recorded[0] == i).any())
     bias[unused] += height

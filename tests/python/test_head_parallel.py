@@ -19,7 +19,7 @@ RULES = [
 OPTIONS = [
     {},
     {"temperature": 0.7, "softcap": 6.0, "entropy_bonus": 0.2, "chunk": 16},
-    {"reference_kl": "k3", "reference_weight": 0.3, "chunk": 7},
+    {"reference_kl": "k3", "kl_coef": 0.3, "chunk": 7},
 ]
 
 

@@ -79,7 +79,7 @@ def test_entropy_and_reference_terms_pass_gradcheck(kind):
     def loss(z):
         return augur.policy_loss(
             "none", z, ids, logprobs, advantages, temperature=0.8, softcap=5.0, entropy_bonus=0.3,
-            reference_logprobs=reference, reference_weight=0.2, reference_kl=kind,
+            reference_logprobs=reference, kl_coef=0.2, reference_kl=kind,
         ).loss  # fmt: skip
 
     assert torch.autograd.gradcheck(loss, (logits,))

@@ -21,13 +21,13 @@ def train(run, *overrides) -> list[dict]:
 def test_generation_beside_training_changes_nothing_but_the_age(tmp_path, precision):
     common = ["train.steps=6", f"model.precision={precision}", "checkpoint.every=0"]
     now = train(tmp_path / "now", *common)
-    beside = train(tmp_path / "beside", *common, "rollout.staleness=1")
-    assert [step["rollout/age"] for step in beside] == [0, 1, 1, 1, 1, 1]
+    overlapped = train(tmp_path / "overlapped", *common, "rollout.staleness=1")
+    assert [step["rollout/age"] for step in overlapped] == [0, 1, 1, 1, 1, 1]
     assert not any("timing_s/gen_wait" in step for step in now)
-    assert all("timing_s/gen_wait" in step for step in beside)
+    assert all("timing_s/gen_wait" in step for step in overlapped)
     # The first batch is of the same weights, and so the same to the last token.
     for name in ("critic/score/mean", "response_length/mean", "critic/advantages/max"):
-        assert beside[0][name] == now[0][name]
+        assert overlapped[0][name] == now[0][name]
 
 
 def test_two_runs_beside_training_generate_the_same_tokens_while_weights_are_the_same(tmp_path):

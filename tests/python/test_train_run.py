@@ -196,7 +196,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path, policy):
 
 def test_a_nan_in_a_gradient_skips_the_update_and_is_counted(tmp_path, policy):
     config = small_config(tmp_path, policy, train__steps=3)
-    run_augur("train", config, "--spoil-step", 2)
+    run_augur("train", config, "--corrupt-gradient", 2)
     lines = {line["step"]: line["data"] for line in read_metrics(tmp_path / "run")}
     assert [lines[s]["actor/skipped_updates"] for s in (1, 2, 3)] == [0, 1, 0]
     assert lines[2]["actor/updates"] == 1
@@ -204,7 +204,7 @@ def test_a_nan_in_a_gradient_skips_the_update_and_is_counted(tmp_path, policy):
 
 def test_too_many_bad_updates_in_a_row_stop_the_run_with_a_diagnosis(tmp_path, policy):
     config = small_config(tmp_path, policy, train__max_bad_updates=1)
-    done = run_augur("train", config, "--spoil-step", 3, check=False)
+    done = run_augur("train", config, "--corrupt-gradient", 3, check=False)
     assert done.returncode == 2 and "not finite" in done.stderr and "step 3" in done.stderr
     assert (tmp_path / "run" / "checkpoints" / "global_step_2").is_dir()
 

@@ -388,15 +388,15 @@ BAD = dict(train__minibatch=0, train__epochs=1, train__max_bad_updates=2, checkp
 
 
 def test_the_count_of_bad_updates_goes_on_after_a_resume(tmp_path, policy):
-    train(tmp_path, policy, "--spoil-step", 2, train__steps=2, **BAD)
+    train(tmp_path, policy, "--corrupt-gradient", 2, train__steps=2, **BAD)
     config = write_config(tmp_path / "c.yaml", policy, tmp_path / "run", train__steps=3, **BAD)
-    done = run_augur("train", config, "--spoil-step", 3, "log.console=false", check=False)
+    done = run_augur("train", config, "--corrupt-gradient", 3, "log.console=false", check=False)
     assert done.returncode == 2 and "2 updates in a row" in done.stderr
 
 
 def test_the_count_of_bad_updates_begins_anew_after_a_good_one(tmp_path, policy):
-    train(tmp_path, policy, "--spoil-step", 2, train__steps=3, **BAD)
-    figures, _ = train(tmp_path, policy, "--spoil-step", 4, train__steps=5, **BAD)
+    train(tmp_path, policy, "--corrupt-gradient", 2, train__steps=3, **BAD)
+    figures, _ = train(tmp_path, policy, "--corrupt-gradient", 4, train__steps=5, **BAD)
     assert [figures[step]["actor/skipped_updates"] for step in range(1, 6)] == [0, 1, 0, 1, 0]
 
 

@@ -97,13 +97,13 @@ TEST_P(EngineTest, GivingWayForLackOfMemoryChangesNothing) {
 TEST_P(EngineTest, NewWeightsGiveWhatAFreshEngineGives) {
   const Model other = SmallModel(std::get<0>(GetParam()), 2);
   const auto requests = RandomRequests({3, 17});
-  Engine engine(model_, Options()), fresh(other, Options());
+  Engine engine(model_, Options()), other_engine(other, Options());
   const auto before = engine.Generate(requests, ShortOptions());
   EXPECT_EQ(before[0].weight_version, 0);
   engine.UpdateWeights(other, 5);
   const auto after = engine.Generate(requests, ShortOptions());
   EXPECT_EQ(after[0].weight_version, 5);
-  ExpectSameRollouts(after, fresh.Generate(requests, ShortOptions()));
+  ExpectSameRollouts(after, other_engine.Generate(requests, ShortOptions()));
   EXPECT_NE(after[0].logprobs, before[0].logprobs);
 }
 
@@ -171,7 +171,7 @@ TEST(EngineErrors, ATokenWhoseEmbeddingIsNanFailsOnlyTheSequencesThatMeetIt) {
   model.embedding[50].fill_(std::numeric_limits<float>::quiet_NaN());
   Engine engine(model, {.precision = RolloutPrecision::kFp32});
   SamplingOptions options = ShortOptions();
-  options.vocabulary = 45;
+  options.vocab_size = 45;
   const auto rollouts = engine.Generate(requests, options);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(rollouts[i].finish, FinishReason::kLength) << rollouts[i].error;
   for (int i = 3; i < 6; ++i) EXPECT_EQ(rollouts[i].finish, FinishReason::kFailed);

@@ -138,7 +138,7 @@ TEST_F(StoppingTest, AResponseThatOutgrowsTheMemoryFailsAloneAndKeepsItsTokens) 
 
 TEST_F(StoppingTest, PaddingRowsOfTheHeadAreNeverSampledNorRecorded) {
   SamplingOptions options = Options();
-  options.vocabulary = 20;
+  options.vocab_size = 20;
   options.support = 19;
   for (const Rollout& rollout : engine_.Generate(requests_, options)) {
     for (const int32_t token : rollout.tokens) EXPECT_LT(token, 20);

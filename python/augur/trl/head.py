@@ -71,7 +71,7 @@ class Tokens:
     advantages: torch.Tensor  # [N]
     weights: torch.Tensor  # [N], what TRL's reduction multiplies a token's loss with
     reference_logprobs: torch.Tensor | None = None  # [N]
-    reference_weight: float = 0.0
+    kl_coef: float = 0.0
 
 
 class OnePassHead:
@@ -119,7 +119,7 @@ class OnePassHead:
                 bias=None if head.bias is None else head.bias.to(dtype),
                 softcap=self._softcap,
                 reference_logprobs=reference,
-                reference_weight=tokens.reference_weight,
+                kl_coef=tokens.kl_coef,
                 reference_kl="none" if reference is None else "k3",
             )
         self.result = out

@@ -21,7 +21,7 @@ namespace {
 
 struct DecideBenchFlags {
   int64_t tokens = 65536;
-  int64_t top_k = 20;
+  int64_t support = 20;
   int64_t vocab = 151936;
   std::string device = "cpu";
   bool json = false;
@@ -34,7 +34,7 @@ struct DecideInputs {
 // Log-probs over a support that carries nearly all the mass, as a rollout records it.
 DecideInputs MakeDecideInputs(const DecideBenchFlags& options) {
   const auto floats = at::TensorOptions().device(options.device).dtype(at::kFloat);
-  const at::Tensor logits = at::randn({options.tokens, options.top_k + 1}, floats).mul(2);
+  const at::Tensor logits = at::randn({options.tokens, options.support + 1}, floats).mul(2);
   const auto normal = [&](const at::Tensor& z) { return at::log_softmax(z, 1).sub(0.02).contiguous(); };
   return {normal(logits), normal(logits.add(at::randn_like(logits), 0.3)),
           at::randn({options.tokens}, floats)};
@@ -69,7 +69,7 @@ void RunKernel(const MaskRule& rule, const DecideBenchFlags& options, const Deci
                                  nullptr,
                                  nullptr,
                                  options.tokens,
-                                 static_cast<int>(options.top_k + 1),
+                                 static_cast<int>(options.support + 1),
                                  options.vocab};
   const DecideOutput<float> output{
       out.ratio.mutable_data_ptr<float>(), out.divergence.mutable_data_ptr<float>(),
@@ -83,10 +83,10 @@ void RunKernel(const MaskRule& rule, const DecideBenchFlags& options, const Deci
 
 void RunDecideBench(const DecideBenchFlags& options) {
   if (options.tokens < 1) throw Error("--tokens", "must be at least 1", "65536 is the default");
-  if (options.top_k < 1) throw Error("--top-k", "must be at least 1", "20 is the default");
+  if (options.support < 1) throw Error("--support", "must be at least 1", "20 is the default");
   const c10::Device device(options.device);
   const MaskRule rule = PresetRule("predictive-kl-aggregated");
-  const int64_t moved = options.tokens * ((options.top_k + 1) * 8 + 4 + 13);
+  const int64_t moved = options.tokens * ((options.support + 1) * 8 + 4 + 13);
   // Enough input sets that a GPU's L2 cache cannot hold them all.
   const int sets = device.is_cuda() ? static_cast<int>(std::max<int64_t>(2, (160 << 20) / moved)) : 2;
   std::vector<DecideInputs> inputs;
@@ -109,7 +109,7 @@ void RunDecideBench(const DecideBenchFlags& options) {
     fmt::print("{}\n", Json({{"what", "decide"},
                              {"device", options.device},
                              {"tokens", options.tokens},
-                             {"top_k", options.top_k},
+                             {"support", options.support},
                              {"kernel_us", kernel * 1e6},
                              {"eager_us", eager * 1e6},
                              {"ratio", eager / kernel},
@@ -118,7 +118,7 @@ void RunDecideBench(const DecideBenchFlags& options) {
                            .dump());
     return;
   }
-  fmt::print("token decisions, {} tokens, K = {}, {}\n", options.tokens, options.top_k, options.device);
+  fmt::print("token decisions, {} tokens, K = {}, {}\n", options.tokens, options.support, options.device);
   fmt::print("  augur  {:10.1f} us   {:.0f} GB/s\n", kernel * 1e6,
              static_cast<double>(moved) / kernel * 1e-9);
   fmt::print("  eager  {:10.1f} us   {:.1f} times augur's\n", eager * 1e6, eager / kernel);
@@ -133,7 +133,7 @@ void AddBenchDecide(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("decide", "Token decisions against the same computation in eager torch");
   command->add_option("--tokens", options->tokens, "Tokens in the batch")->capture_default_str();
-  command->add_option("--top-k", options->top_k, "Recorded support beside the sampled token")
+  command->add_option("--support", options->support, "Most likely tokens recorded with the sampled one")
       ->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON line instead of text");

@@ -153,7 +153,7 @@ class Step {
 
  private:
   void PrepareSampling(const DecodeBenchFlags& options) {
-    settings_.vocab = settings_.stride = config_.vocab_size;
+    settings_.vocab_size = settings_.stride = config_.vocab_size;
     settings_.support = static_cast<int32_t>(options.support);
     const auto bytes = hidden_.options().dtype(at::kByte);
     const at::Tensor host = at::empty({batch_ * static_cast<int64_t>(sizeof(SampleDraw))}, at::kByte);

@@ -19,7 +19,7 @@ namespace {
 
 struct GenerateBenchFlags {
   std::string shape = "smollm2-135m", device = "cpu", precision = "bf16", kv_precision = "bf16";
-  int64_t prompts = 32, samples = 1, prompt = 64, fresh = 64, support = 20;
+  int64_t prompts = 32, samples = 1, prompt = 64, new_tokens = 64, support = 20;
   int rounds = 2;
 };
 
@@ -61,7 +61,7 @@ void RunGenerateBench(const GenerateBenchFlags& options) {
   for (const auto& [name, value] : {std::pair("--prompts", options.prompts),
                                     {"--samples", options.samples},
                                     {"--prompt", options.prompt},
-                                    {"--new", options.fresh},
+                                    {"--new", options.new_tokens},
                                     {"--rounds", int64_t{options.rounds}}}) {
     if (value < 1) throw Error(name, "must be at least 1", "see augur bench generate --help");
   }
@@ -72,13 +72,13 @@ void RunGenerateBench(const GenerateBenchFlags& options) {
   Engine engine(model, {.precision = precision,
                         .kv_precision = ParseKvPrecision(options.kv_precision, "--kv-precision")});
   SamplingOptions sampling;
-  sampling.max_tokens = options.fresh;
+  sampling.max_tokens = options.new_tokens;
   sampling.samples = options.samples;
   sampling.support = options.support;
   const std::vector<GenerateRequest> requests = RandomBenchPrompts(options, model.config.vocab_size);
   fmt::print("{} on {} in {}, {} x {} responses, {} + {} tokens, top-{} recorded\n", options.shape,
              options.device, options.precision, options.prompts, options.samples, options.prompt,
-             options.fresh, options.support);
+             options.new_tokens, options.support);
   Timer timer(device);
   for (int round = 0; round <= options.rounds; ++round) {
     timer.Restart();
@@ -95,7 +95,7 @@ void RunGenerateBench(const GenerateBenchFlags& options) {
         static_cast<double>(stats.new_tokens) / seconds,
         static_cast<double>(stats.new_tokens) / stats.decode_seconds, seconds, stats.prefill_seconds,
         stats.prefill_tokens, stats.decode_seconds,
-        stats.decode_seconds / static_cast<double>(std::max<int64_t>(1, options.fresh - 1)) * 1e3);
+        stats.decode_seconds / static_cast<double>(std::max<int64_t>(1, options.new_tokens - 1)) * 1e3);
   }
   timer.Restart();
   engine.UpdateWeights(model, 1);
@@ -117,7 +117,7 @@ void AddBenchGenerate(CLI::App& bench) {
   command->add_option("--prompts", options->prompts, "Prompts")->capture_default_str();
   command->add_option("--samples", options->samples, "Responses to each")->capture_default_str();
   command->add_option("--prompt", options->prompt, "Tokens of a prompt")->capture_default_str();
-  command->add_option("--new", options->fresh, "Tokens of a response")->capture_default_str();
+  command->add_option("--new", options->new_tokens, "Tokens of a response")->capture_default_str();
   command->add_option("--support", options->support, "Most likely tokens recorded")->capture_default_str();
   command->add_option("--rounds", options->rounds, "Timed runs, after a first one")->capture_default_str();
   command->callback([options] { RunGenerateBench(*options); });

@@ -23,7 +23,7 @@ struct HeadBenchFlags {
   int64_t tokens = 2048;
   int64_t hidden = 576;
   int64_t vocab = 49152;
-  int64_t top_k = 20;
+  int64_t support = 20;
   int64_t chunk = 0;
   int rounds = 5;
   std::string dtype = "float32";
@@ -55,7 +55,7 @@ HeadInputs MakeHeadInputs(const HeadBenchFlags& options) {
   in.head.weight = at::randn({options.vocab, options.hidden}, floats)
                        .mul(3 / std::sqrt(static_cast<double>(options.hidden)))
                        .to(type);
-  const int64_t columns = options.top_k + 1;
+  const int64_t columns = options.support + 1;
   in.recorded.support_ids = at::empty({options.tokens, columns}, floats.dtype(at::kInt));
   in.recorded.support_logprobs = at::empty({options.tokens, columns}, floats);
   constexpr int64_t kRows = 256;
@@ -109,12 +109,17 @@ void PrintHeadBench(const HeadBenchFlags& options, const std::vector<std::string
     return name == "decide_only" || name == "one_gemm" ? at("one_gemm").seconds : at("three_gemms").seconds;
   };
   constexpr double kMiB = 1 << 20;
-  Json json = {{"what", "head"},           {"device", options.device}, {"dtype", options.dtype},
-               {"tokens", options.tokens}, {"hidden", options.hidden}, {"vocab", options.vocab},
-               {"top_k", options.top_k},   {"chunk", options.chunk}};
+  Json json = {{"what", "head"},
+               {"device", options.device},
+               {"dtype", options.dtype},
+               {"tokens", options.tokens},
+               {"hidden", options.hidden},
+               {"vocab", options.vocab},
+               {"support", options.support},
+               {"chunk", options.chunk}};
   if (!options.json) {
     fmt::print("head, {} tokens, d = {}, V = {}, K = {}, {} on {}\n", options.tokens, options.hidden,
-               options.vocab, options.top_k, options.dtype, options.device);
+               options.vocab, options.support, options.dtype, options.device);
     fmt::print("  {:12} {:>10} {:>22} {:>10}\n", "", "ms", "of the bare GEMMs", "peak MiB");
   }
   for (size_t i = 0; i < names.size(); ++i) {
@@ -137,7 +142,7 @@ void PrintHeadBench(const HeadBenchFlags& options, const std::vector<std::string
 void RunHeadBench(const HeadBenchFlags& options) {
   for (const auto& [name, value] : {std::pair("--tokens", options.tokens),
                                     {"--hidden", options.hidden},
-                                    {"--vocab", options.vocab - options.top_k},
+                                    {"--vocab", options.vocab - options.support},
                                     {"--rounds", options.rounds}}) {
     if (value < 1) throw Error(name, "is too small", "see augur bench head --help for the defaults");
   }
@@ -177,7 +182,7 @@ void AddBenchHead(CLI::App& bench) {
   command->add_option("--tokens", options->tokens, "Tokens in the batch")->capture_default_str();
   command->add_option("--hidden", options->hidden, "Width of the hidden states")->capture_default_str();
   command->add_option("--vocab", options->vocab, "Rows of the head")->capture_default_str();
-  command->add_option("--top-k", options->top_k, "Recorded support beside the sampled token")
+  command->add_option("--support", options->support, "Most likely tokens recorded with the sampled one")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, bfloat16 or float16")->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();

@@ -23,7 +23,7 @@ namespace {
 struct StepBenchFlags {
   std::string shape = "smollm2-135m", device = "cpu", precision = "bf16", checkpoint = "selective";
   std::string mask = "predictive-kl-aggregated";
-  int64_t prompts = 16, group = 8, prompt = 256, fresh = 1024, minibatch = 16, micro_tokens = 16384;
+  int64_t prompts = 16, group = 8, prompt = 256, new_tokens = 1024, minibatch = 16, micro_tokens = 16384;
   int64_t staleness = 0, steps = 3;
   bool json = false;
 };
@@ -40,7 +40,7 @@ RlConfig MakeConfig(const StepBenchFlags& options) {
   config.run.device = options.device;
   config.rollout.prompts = options.prompts;
   config.rollout.group = options.group;
-  config.rollout.max_tokens = options.fresh;
+  config.rollout.max_tokens = options.new_tokens;
   config.rollout.staleness = options.staleness;
   config.mask.rule = PresetRule(options.mask);
   config.train.steps = options.steps + 1;
@@ -61,7 +61,7 @@ class Bench {
         learner_(config, model_, std::nullopt, model_.config.vocab_size),
         engine_(model_, MakeEngineOptions(config, device)),
         overlap_(device) {
-    sampling_.max_tokens = options.fresh;
+    sampling_.max_tokens = options.new_tokens;
     sampling_.samples = options.group;
     sampling_.support = config.rollout.support;
     if (Overlaps(config, device)) waiting_ = Generate();
@@ -72,9 +72,9 @@ class Bench {
     Seconds seconds;
     const bool overlaps = Overlaps(config_, device_);
     const Experience experience = overlaps ? std::move(waiting_) : Generate();
-    std::future<Experience> coming;
+    std::future<Experience> next;
     if (overlaps) {
-      coming = overlap_.Start([this] { return Generate(); });
+      next = overlap_.Start([this] { return Generate(); });
     } else {
       engine_.ReleaseMemory();
     }
@@ -84,7 +84,7 @@ class Bench {
     learner_.Learn(step, experience, {}, &metrics);
     seconds.update = SecondsSince(stage);
     stage = Clock::now();
-    if (coming.valid()) waiting_ = coming.get();
+    if (next.valid()) waiting_ = next.get();
     seconds.wait = SecondsSince(stage);
     stage = Clock::now();
     engine_.UpdateWeights(model_, step);
@@ -132,8 +132,8 @@ class Bench {
 
 void PrintStepBench(const StepBenchFlags& options, int64_t step, const Seconds& s, double peak) {
   const auto responses = static_cast<double>(options.prompts * options.group);
-  const double fresh = responses * static_cast<double>(options.fresh);
-  const double tokens = fresh + responses * static_cast<double>(options.prompt);
+  const double new_tokens = responses * static_cast<double>(options.new_tokens);
+  const double tokens = new_tokens + responses * static_cast<double>(options.prompt);
   if (options.json) {
     const Json json = {{"what", "step"},
                        {"shape", options.shape},
@@ -156,14 +156,14 @@ void PrintStepBench(const StepBenchFlags& options, int64_t step, const Seconds& 
       "({:.0f} "
       "tokens/s), waiting {:.2f} s, weights {:.3f} s; peak {:.1f} GiB\n",
       step == 0 ? "first" : fmt::format("step {}", step), s.step, tokens / s.step, s.generate,
-      fresh / s.generate, s.update, tokens / s.update, s.wait, s.weights, peak);
+      new_tokens / s.generate, s.update, tokens / s.update, s.wait, s.weights, peak);
 }
 
 void RunStepBench(const StepBenchFlags& options) {
   for (const auto& [name, value] : {std::pair("--prompts", options.prompts),
                                     {"--group", options.group - 1},
                                     {"--prompt", options.prompt},
-                                    {"--new", options.fresh},
+                                    {"--new", options.new_tokens},
                                     {"--minibatch", options.minibatch},
                                     {"--micro-tokens", options.micro_tokens},
                                     {"--steps", options.steps + 1}}) {
@@ -175,7 +175,7 @@ void RunStepBench(const StepBenchFlags& options) {
     fmt::print(
         "step, {} on {} in {}, {} x {} responses, {} + {} tokens, minibatches of {} prompts, staleness {}\n",
         options.shape, options.device, options.precision, options.prompts, options.group, options.prompt,
-        options.fresh, options.minibatch, options.staleness);
+        options.new_tokens, options.minibatch, options.staleness);
   }
   Bench bench(options, config, device);
   for (int64_t step = 0; step <= options.steps; ++step) {
@@ -198,7 +198,7 @@ void AddBenchStep(CLI::App& bench) {
   command->add_option("--prompts", options->prompts, "Prompts in a step")->capture_default_str();
   command->add_option("--group", options->group, "Responses to each")->capture_default_str();
   command->add_option("--prompt", options->prompt, "Tokens of a prompt")->capture_default_str();
-  command->add_option("--new", options->fresh, "Tokens of a response")->capture_default_str();
+  command->add_option("--new", options->new_tokens, "Tokens of a response")->capture_default_str();
   command->add_option("--minibatch", options->minibatch, "Prompts in an update")->capture_default_str();
   command->add_option("--micro-tokens", options->micro_tokens, "Tokens in one forward")
       ->capture_default_str();

@@ -24,7 +24,7 @@ struct TrainBenchFlags {
   int64_t tokens = 16384;
   int64_t length = 4096;
   int64_t micro_tokens = 16384;
-  int64_t top_k = 20;
+  int64_t support = 20;
   int rounds = 5;
   std::string dtype = "bf16";
   std::string device = "cpu";
@@ -43,7 +43,7 @@ int32_t RandomToken(int64_t vocab, uint64_t sequence, uint64_t place) {
 Rollout MakeRollout(const TrainBenchFlags& options, int64_t vocab, uint64_t sequence) {
   Rollout rollout;
   rollout.prompt_tokens = {RandomToken(vocab, sequence, 0)};
-  rollout.support.columns = options.top_k + 1;
+  rollout.support.columns = options.support + 1;
   for (int64_t t = 1; t < options.length; ++t) {
     const int32_t sampled = RandomToken(vocab, sequence, static_cast<uint64_t>(t));
     rollout.tokens.push_back(sampled);
@@ -112,8 +112,8 @@ void RunTrainBench(const TrainBenchFlags& options) {
   }
   const at::Device device = ParseDevice(options.device, "--device");
   const ModelConfig config = NamedShape(options.shape, "--shape");
-  if (options.top_k * 7 >= config.vocab_size)
-    throw Error("--top-k", "is too large for the shape", "lower it");
+  if (options.support * 7 >= config.vocab_size)
+    throw Error("--support", "is too large for the shape", "lower it");
   const Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
   Optimizer optimizer(model, {.bf16_states = options.bf16_states});
   std::vector<Rollout> rollouts;
@@ -152,7 +152,7 @@ void AddBenchTrain(CLI::App& bench) {
   command->add_option("--length", options->length, "Tokens in each sequence")->capture_default_str();
   command->add_option("--micro-tokens", options->micro_tokens, "Tokens in one forward")
       ->capture_default_str();
-  command->add_option("--top-k", options->top_k, "Recorded support beside the sampled token")
+  command->add_option("--support", options->support, "Most likely tokens recorded with the sampled one")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "bf16 or fp32")->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();

@@ -33,11 +33,11 @@ AUGUR_HOST_DEVICE double UniformOf(const SampleDraw& draw) {
 }
 
 struct SampleSettings {
-  int64_t vocab = 0;   // tokens; columns from here on are padding of the head and are never looked at
-  int64_t stride = 0;  // from one row to the next, at least vocab
-  float temperature =
-      1;                // logits are divided by it; 0 takes the most likely token, log-probs then being at 1
-  int32_t support = 0;  // K, less than vocab; 0 records none
+  int64_t vocab_size = 0;  // tokens; columns from here on are padding of the head and are never looked at
+  int64_t stride = 0;      // from one row to the next, at least vocab_size
+  // Logits are divided by it; 0 takes the most likely token, log-probs then being at 1.
+  float temperature = 1;
+  int32_t support = 0;  // K, less than vocab_size; 0 records none
   // Truncations, one after the other: the top_k most likely (0: all), of these the fewest whose probability
   // reaches top_p (1: all), of these those at least min_p times as likely as the first (0: all). Log-probs
   // and the support remain those of the whole distribution.

@@ -93,7 +93,7 @@ std::vector<Candidate> SortBest(const T* row, int64_t vocab, size_t limit) {
 // One sweep: each block is read once and worked on in cache.
 template <typename T>
 RowSummary Summarize(const SampleKernels& kernels, const T* row, const SampleSettings& settings) {
-  const int64_t blocks = (settings.vocab + kBlock - 1) / kBlock;
+  const int64_t blocks = (settings.vocab_size + kBlock - 1) / kBlock;
   const size_t keep = std::max<size_t>(settings.support, 1);
   const size_t inserted = keep > kMostInserted ? 0 : keep;
   RowSummary summary;
@@ -105,7 +105,7 @@ RowSummary Summarize(const SampleKernels& kernels, const T* row, const SampleSet
   alignas(64) float buffer[kBlock];
   bool any_nan = false;
   for (int64_t b = 0; b < blocks; ++b) {
-    const int count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - b * kBlock));
+    const int count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab_size - b * kBlock));
     const float* block = WidenBlock(kernels, row + b * kBlock, count, buffer);
     const float most = kernels.largest(block, count);
     peaks[b] = most;
@@ -120,7 +120,7 @@ RowSummary Summarize(const SampleKernels& kernels, const T* row, const SampleSet
   }
   summary.finite = !any_nan && std::isfinite(summary.most);
   if (!summary.finite) return summary;
-  if (inserted == 0) summary.best = SortBest(row, settings.vocab, keep);
+  if (inserted == 0) summary.best = SortBest(row, settings.vocab_size, keep);
   for (int64_t b = 0; b < blocks; ++b) {
     if (peaks[b] == -kInfinity) continue;
     summary.block_totals[b] *= summary.Weight(peaks[b]);
@@ -143,7 +143,7 @@ Candidate DrawFromAll(const SampleKernels& kernels, const T* row, const SampleSe
   }
   if (b == blocks) b = last;  // rounding let the parts sum to less than the whole
   const int64_t first = b * kBlock;
-  const auto count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab - first));
+  const auto count = static_cast<int>(std::min<int64_t>(kBlock, settings.vocab_size - first));
   alignas(64) float buffer[kBlock], weights[kBlock];
   kernels.weights(WidenBlock(kernels, row + first, count, buffer), count, summary.most, scale, weights);
   Candidate drawn{-kInfinity, -1};
@@ -162,7 +162,7 @@ std::vector<Candidate> Truncated(const T* row, const SampleSettings& settings, c
   const auto less = [](const Candidate& a, const Candidate& b) { return MoreLikely(b, a); };
   const double floor = settings.min_p * (1 - 1e-6);  // times as likely as the first, with room for rounding
   std::vector<Candidate> heap;
-  for (int64_t i = 0; i < settings.vocab; ++i) {
+  for (int64_t i = 0; i < settings.vocab_size; ++i) {
     const auto logit = static_cast<float>(row[i]);
     if (logit > -kInfinity) heap.push_back({logit, static_cast<int32_t>(i)});
   }
@@ -272,7 +272,7 @@ void SampleSupportCpu(const T* logits, const SampleDraw* draws, int64_t count, c
   }
   const auto runs = static_cast<int64_t>(begins.size());
   begins.push_back(count);
-#pragma omp parallel for schedule(static) if (WorthThreads(runs * settings.vocab))
+#pragma omp parallel for schedule(static) if (WorthThreads(runs * settings.vocab_size))
   for (int64_t r = 0; r < runs; ++r) {
     SampleRow(logits + draws[begins[r]].row * settings.stride, draws, begins[r], begins[r + 1], settings,
               out);

@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(kFinishThreads)
     return;
   }
   if (plain) {
-    DrawInPart(logits + draws[draw].row * settings.stride, settings.vocab, scale, &shared);
+    DrawInPart(logits + draws[draw].row * settings.stride, settings.vocab_size, scale, &shared);
   } else if (settings.temperature > 0 && DrawsFromBest(settings)) {
     DrawFromBest(settings, uniform, &shared);
   } else if (threadIdx.x == 0) {
@@ -398,7 +398,7 @@ __global__ void __launch_bounds__(kFinishThreads)
 
 SampleWorkspace Divide(int64_t count, const SampleSettings& settings, void* memory, int64_t* bytes) {
   SampleWorkspace workspace{};
-  workspace.parts = static_cast<int>((settings.vocab + kSamplePart - 1) / kSamplePart);
+  workspace.parts = static_cast<int>((settings.vocab_size + kSamplePart - 1) / kSamplePart);
   workspace.lists = (workspace.parts + kSampleWarps - 1) / kSampleWarps;
   if (workspace.parts > kMostParts) ThrowCudaError("sampling on the GPU", "the vocabulary is too large");
   workspace.keep = settings.support > kMostKept ? 1 : std::max(settings.support, 1);
@@ -429,7 +429,7 @@ void Sample(ElementType type, const E* logits, const SampleDraw* draws, int64_t 
   constexpr int kMostShared = kMostKept * kPerLane * sizeof(SampleKey);
   CheckCuda(cudaFuncSetAttribute(SweepKernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared),
             "sampling on the GPU");
-  SweepKernel<E><<<grid, kSweepThreads, shared, stream>>>(logits, draws, settings.vocab, settings.stride,
+  SweepKernel<E><<<grid, kSweepThreads, shared, stream>>>(logits, draws, settings.vocab_size, settings.stride,
                                                           scale, workspace);
   if (settings.temperature > 0 && Truncates(settings) && !DrawsFromBest(settings)) {
     DrawTruncated(type, logits, draws, count, settings, workspace, stream);

@@ -67,7 +67,7 @@ template <typename E>
 __device__ Row<E> MakeRow(const E* logits, const SampleDraw& draw, const SampleSettings& settings,
                           float most) {
   const float scale = settings.temperature > 0 ? 1.0f / settings.temperature : 1.0f;
-  return {logits + draw.row * settings.stride, settings.vocab, scale, most};
+  return {logits + draw.row * settings.stride, settings.vocab_size, scale, most};
 }
 
 template <typename E>

@@ -2,8 +2,8 @@
 //
 // The sweep sums over the tokens outside the support, so that the tail's mass is never taken as one minus the
 // rest, and adds the support's few logits afterwards. Where these are known beforehand, the largest of them
-// is what all powers are measured from; only a row that lies far above it is swept again from its own
-// largest.
+// is what all unnormalised probabilities are measured from; only a row that lies far above it is swept again
+// from its own largest.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,12 @@ struct RowStats {
   T* tail_mass = nullptr;         // [rows] sum of pi outside the support
   T* tail_square = nullptr;       // [rows] sum of pi^2 outside the support
   T* support_logprobs = nullptr;  // [rows, columns] log pi; -inf in unused columns
-  // [rows] or null. Where given, which needs support_logits and softcap 0, the sweep leaves powers
-  // e^(z - reference[row]) in place of the logits: pi but for a factor that the sweep cannot know yet. They
-  // are 0 at the support and in the padding.
+  // [rows] or null. Where given, which needs support_logits and softcap 0, the sweep leaves unnormalised
+  // probabilities e^(z - reference[row]) in place of the logits: pi but for a factor that the sweep cannot
+  // know yet. They are 0 at the support and in the padding.
   T* reference = nullptr;
-  // One value, beside `reference`: set to 1 where some row's powers were too large for their type. Nothing of
-  // such a row can be used.
+  // One value, beside `reference`: set to 1 where some row's unnormalised probabilities were too large for
+  // their type. Nothing of such a row can be used.
   int32_t* overflowed = nullptr;
 };
 

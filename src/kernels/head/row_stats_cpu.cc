@@ -38,8 +38,8 @@ float Largest(const float* z, int64_t n) {
 // e is 0 far below the maximum; the bound keeps 0 * -inf out of the weighted sum.
 constexpr float kFarBelow = -200;
 
-// Adds a block to sums measured from sums->max, and turns it into powers.
-void SumPowers(double* z, int64_t n, SoftmaxSums<double>* sums) {
+// Adds a block to sums measured from sums->max, and turns it into unnormalised probabilities.
+void SumExponentials(double* z, int64_t n, SoftmaxSums<double>* sums) {
   for (int64_t i = 0; i < n; ++i) {
     const double d = z[i] - sums->max, e = std::exp(d);
     sums->sum += e;
@@ -49,7 +49,7 @@ void SumPowers(double* z, int64_t n, SoftmaxSums<double>* sums) {
   }
 }
 
-void SumPowers(float* z, int64_t n, SoftmaxSums<double>* sums) {
+void SumExponentials(float* z, int64_t n, SoftmaxSums<double>* sums) {
   Floats sum{}, square{}, weighted{};
   const auto max = static_cast<float>(sums->max);
   for (int64_t i = 0; i < n; i += kFloats) {
@@ -133,11 +133,11 @@ class RowSweep {
     }
     SumSegment(begin, rows_.vocab, rebase, sums);
     if (stats_.reference == nullptr) return;
-    E* powers = Powers();
+    E* unnormalised = Unnormalised();
     for (const int32_t id : sorted_ids) {
-      if (id >= 0) Store(T(0), &powers[id]);
+      if (id >= 0) Store(T(0), &unnormalised[id]);
     }
-    for (int64_t j = rows_.vocab; j < rows_.width; ++j) Store(T(0), &powers[j]);
+    for (int64_t j = rows_.vocab; j < rows_.width; ++j) Store(T(0), &unnormalised[j]);
   }
 
   void SumSegment(int64_t begin, int64_t end, bool rebase, SoftmaxSums<double>* sums) const {
@@ -158,15 +158,15 @@ class RowSweep {
         if (!(top > kNothing) && top == top) continue;
         if (top > sums->max) sums->Rebase(top);
       }
-      SumPowers(z, n, sums);
+      SumExponentials(z, n, sums);
       if (stats_.reference == nullptr) continue;
-      E* powers = Powers() + start;
-      for (int64_t i = 0; i < n; ++i) Store(z[i], &powers[i]);
+      E* unnormalised = Unnormalised() + start;
+      for (int64_t i = 0; i < n; ++i) Store(z[i], &unnormalised[i]);
     }
   }
 
   // The row of logits, to be overwritten.
-  E* Powers() const { return const_cast<E*>(logits_); }
+  E* Unnormalised() const { return const_cast<E*>(logits_); }
 
   void Finish(const SoftmaxSums<double>& tail) const {
     SoftmaxSums<double> all = tail;

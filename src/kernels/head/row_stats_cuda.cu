@@ -179,10 +179,10 @@ __device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<
 #pragma unroll
     for (int b = 0; b < kCount; ++b) {
       RaiseToNothing(raw[b]);
-      T powers[kGroup];
+      T unnormalised[kGroup];
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) powers[i] = mine->AddOne(static_cast<T>(raw[b][i]), reference);
-      if constexpr (kReplace) StoreGroup(logits, j + b * kStride, rows.width, true, powers);
+      for (int i = 0; i < kGroup; ++i) unnormalised[i] = mine->AddOne(static_cast<T>(raw[b][i]), reference);
+      if constexpr (kReplace) StoreGroup(logits, j + b * kStride, rows.width, true, unnormalised);
     }
   }
   for (; j < rows.width; j += kStride) {
@@ -208,7 +208,7 @@ __device__ void SweepFromLargest(const LogitRows& rows, const E* logits, ThreadS
 enum class Sweep {
   kAround,   // the support is looked up; logits stay
   kWithout,  // the support is overwritten, other logits stay
-  kReplace,  // powers take the logits' place
+  kReplace,  // unnormalised probabilities take the logits' place
 };
 
 // Far enough below overflow that the threads' sums can be added.

@@ -28,13 +28,13 @@ struct SurrogateInput {
   int columns = 0;
   int64_t vocab_size = 0;
   double entropy_bonus = 0;
-  double reference_weight = 0;
+  double kl_coef = 0;
   ReferenceKl reference_kl = ReferenceKl::kNone;
 };
 
-// The loss is the sum of loss[t]: -weight * ratio * advantage for a kept token, restore_strength * |weight *
-// ratio
-// * advantage| * divergence for a masked one under Action::kRestore, plus the entropy and reference terms.
+// The loss is the sum of loss[t]: -weight * ratio * advantage for a kept token,
+// restore_strength * |weight * ratio * advantage| * divergence for a masked one under Action::kRestore, plus
+// the entropy and reference terms.
 template <typename T>
 struct SurrogateOutput {
   T* loss = nullptr;            // [tokens]

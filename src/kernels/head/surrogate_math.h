@@ -67,8 +67,8 @@ AUGUR_HOST_DEVICE TokenTerms TermsOf(const MaskRule& rule, const SurrogateInput<
     terms.loss -= terms.entropy_weight * in.entropy[t];
   }
   if (in.reference_kl != ReferenceKl::kNone) {
-    AddReferenceTerm(in.reference_kl, weight * in.reference_weight, in.policy[t * in.columns],
-                     in.reference_logprob[t], &terms);
+    AddReferenceTerm(in.reference_kl, weight * in.kl_coef, in.policy[t * in.columns], in.reference_logprob[t],
+                     &terms);
   }
   return terms;
 }

@@ -1,4 +1,4 @@
-// The gradient of rows that RowStats turned into powers, without another sweep.
+// The gradient of rows that RowStats turned into unnormalised probabilities, without another sweep.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace augur {
 
-// d loss / d logits of a row is factor[row] times the row: powers are pi but for a factor, so that it is
-// right already outside the support, and only the support is written. Per row the parts are those of
-// RowGradient, without an entropy term and without softcap.
+// d loss / d logits of a row is factor[row] times the row: unnormalised probabilities are pi but for a
+// factor, so that it is right already outside the support, and only the support is written. Per row the parts
+// are those of RowGradient, without an entropy term and without softcap.
 //
 // `source` is that of RowGradient: rows move into the places of rows without a gradient.
 template <typename T>
@@ -24,8 +24,8 @@ struct UnnormalisedGradient {
   T* factor = nullptr;                  // [rows], of the gradient's rows
 };
 
-// rows.logits holds the powers and is overwritten; rows.rows counts the gradient's rows. On CUDA rows start
-// at 16 bytes. Half has too small a range for powers.
+// rows.logits holds the unnormalised probabilities and is overwritten; rows.rows counts the gradient's rows.
+// On CUDA rows start at 16 bytes. Half has too small a range for unnormalised probabilities.
 template <typename T>
 void UnnormalisedGradientCpu(const LogitRows& rows, const UnnormalisedGradient<T>& parts);
 template <typename T>

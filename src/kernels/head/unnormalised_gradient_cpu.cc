@@ -10,14 +10,14 @@ namespace {
 template <typename T, typename E>
 void SettleRow(const LogitRows& rows, const UnnormalisedGradient<T>& parts, int64_t target) {
   const int64_t r = parts.source ? parts.source[target] : target;
-  E* powers = static_cast<E*>(const_cast<void*>(rows.logits));
-  E* gradient = powers + target * rows.width;
-  const auto row = PowersRow<T>::Of(rows, parts, r);
+  E* unnormalised = static_cast<E*>(const_cast<void*>(rows.logits));
+  E* gradient = unnormalised + target * rows.width;
+  const auto row = UnnormalisedRow<T>::Of(rows, parts, r);
   const size_t bytes = rows.width * sizeof(E);
   if (row.empty) {
     std::memset(static_cast<void*>(gradient), 0, bytes);
   } else if (r != target) {
-    std::memcpy(static_cast<void*>(gradient), powers + r * rows.width, bytes);
+    std::memcpy(static_cast<void*>(gradient), unnormalised + r * rows.width, bytes);
   }
   for (int c = 0; c < rows.columns; ++c) {
     const int64_t i = r * rows.columns + c;

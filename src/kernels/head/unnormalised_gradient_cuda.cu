@@ -13,13 +13,13 @@ constexpr int kThreads = 128;
 template <typename T, typename E>
 __global__ void __launch_bounds__(kThreads) SettleKernel(LogitRows rows, UnnormalisedGradient<T> parts) {
   const int64_t target = blockIdx.x, r = parts.source ? parts.source[target] : target;
-  E* powers = static_cast<E*>(const_cast<void*>(rows.logits));
-  E* gradient = powers + target * rows.width;
-  const auto row = PowersRow<T>::Of(rows, parts, r);
+  E* unnormalised = static_cast<E*>(const_cast<void*>(rows.logits));
+  E* gradient = unnormalised + target * rows.width;
+  const auto row = UnnormalisedRow<T>::Of(rows, parts, r);
   if (row.empty) {
     for (int64_t j = threadIdx.x; j < rows.width; j += kThreads) gradient[j] = static_cast<E>(T(0));
   } else if (r != target) {
-    const auto* from = reinterpret_cast<const uint4*>(powers + r * rows.width);
+    const auto* from = reinterpret_cast<const uint4*>(unnormalised + r * rows.width);
     auto* to = reinterpret_cast<uint4*>(gradient);
     const int64_t vectors = rows.width * sizeof(E) / sizeof(uint4);
     for (int64_t j = threadIdx.x; j < vectors; j += kThreads) to[j] = from[j];

@@ -8,18 +8,18 @@
 
 namespace augur {
 
-// A gradient whose dense part is nothing beside the sparse one is not a multiple of the powers: `empty` rows
-// are cleared, and their support holds the sparse part.
+// A gradient whose dense part is nothing beside the sparse one is not a multiple of the unnormalised
+// probabilities: `empty` rows are cleared, and their support holds the sparse part.
 template <typename T>
-struct PowersRow {
+struct UnnormalisedRow {
   bool empty;
   T factor, dense, log_sum_exp, reference;
 
-  AUGUR_HOST_DEVICE static PowersRow Of(const LogitRows& rows, const UnnormalisedGradient<T>& parts,
-                                        int64_t r) {
+  AUGUR_HOST_DEVICE static UnnormalisedRow Of(const LogitRows& rows, const UnnormalisedGradient<T>& parts,
+                                              int64_t r) {
     T largest = 0;
     for (int c = 0; c < rows.columns; ++c) largest = fmax(largest, fabs(parts.sparse[r * rows.columns + c]));
-    PowersRow row;
+    UnnormalisedRow row;
     row.dense = parts.dense[r];
     row.log_sum_exp = parts.log_sum_exp[r];
     row.reference = parts.reference[r];

@@ -5,7 +5,7 @@
 
 namespace augur {
 
-// Below a few microseconds of work the meeting of the threads costs more than they save. Counted in
+// Below a few microseconds of work the barrier of the threads costs more than they save. Counted in
 // operations on single numbers.
 inline bool WorthThreads(int64_t operations) { return operations > 100'000; }
 

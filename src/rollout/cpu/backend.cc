@@ -16,7 +16,7 @@ namespace {
 // Rows taken through the layers together.
 constexpr int64_t kChunkRows = 480;
 // Weights up to this size stay in cache: then each thread takes its share of the sequences through all
-// layers by itself, with a single meeting at the end. Larger ones are read once for all sequences, the
+// layers by itself, with a single barrier at the end. Larger ones are read once for all sequences, the
 // threads sharing out the columns of every product.
 constexpr int64_t kCachedWeightBytes = 8 << 20;
 

@@ -31,7 +31,7 @@ int64_t DoubleUntil(int64_t start, int64_t least) {
 }
 
 auto Fields(const SampleSettings& s) {
-  return std::tie(s.vocab, s.stride, s.temperature, s.support, s.top_k, s.top_p, s.min_p);
+  return std::tie(s.vocab_size, s.stride, s.temperature, s.support, s.top_k, s.top_p, s.min_p);
 }
 
 bool SameDraw(const SampleDraw& a, const SampleDraw& b) {

@@ -94,7 +94,7 @@ class CudaDecoder {
   Slot slots_[2];
   int next_slot_ = 0;
   // One for all graphs, which then share the libraries' scratch. Of high priority, which the graphs keep: a
-  // step is short and waited for, also beside training.
+  // step is short and waited for, also where it overlaps training.
   c10::cuda::CUDAStream capture_stream_;
   std::map<Key, Captured> graphs_;
   std::unique_ptr<Step> ahead_;

@@ -138,7 +138,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       scorer_(MakeScorer(config.reward)),
       verifiers_(NamesBySource(scorer_, prompts_.prompts)),
       model_(LoadPolicy(config, device_)),
-      learner_(config, model_, LoadReference(config, device_), text_.vocabulary()),
+      learner_(config, model_, LoadReference(config, device_), text_.vocab_size()),
       copy_(learner_.optimizer(), learner_.bad_updates()),
       engine_(model_, MakeEngineOptions(config, device_)),
       maker_(config, text_, prompts_, engine_, scorer_),
@@ -229,7 +229,7 @@ void RlWork::Learn(int64_t step, const Experience& experience, const StageWatch&
   const auto start = Clock::now();
   if (!overlaps_) engine_.ReleaseMemory();
   LearnHooks hooks;
-  hooks.spoil_gradient = options_.spoil_step == step;
+  hooks.corrupt_gradient = options_.corrupt_gradient_step == step;
   hooks.several_updates = [&] { copy_.Take(); };
   hooks.progress = [&](int64_t done, int64_t total) { watch({"updating", done, total, "tokens"}); };
   std::optional<StepDump> dump;

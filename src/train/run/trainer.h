@@ -17,8 +17,8 @@ struct TrainOptions {
   // Write what every update of the first step starts from, its gradient and its result to this directory and
   // end there; for tests that hold Augur to other implementations.
   std::filesystem::path dump;
-  // Spoil the gradient of this step's first update with a NaN, to see the guard at work; 0: never.
-  int64_t spoil_step = 0;
+  // Corrupt the gradient of this step's first update with a NaN, to see the guard at work; 0: never.
+  int64_t corrupt_gradient_step = 0;
   // Called with each step's metrics once they are in the run directory.
   std::function<void(int64_t step, const Metrics& metrics)> logged;
   // Called after each evaluation, when its figures are in the run directory.

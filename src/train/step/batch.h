@@ -33,7 +33,7 @@ struct TrainSample {
 
 struct MicroBatch {
   std::span<const TrainSample> samples;
-  PackedBatch packed;       // its rows [R] foretell the response tokens
+  PackedBatch packed;       // its rows [R] predict the response tokens
   at::Tensor targets;       // [R] int64: those tokens
   RecordedTokens recorded;  // [R]
 };

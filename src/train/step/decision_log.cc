@@ -88,7 +88,7 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
       const std::vector<double> mu = Widen(std::span(anchor).subspan(t * columns, columns));
       const std::vector<double> pi = Widen(std::span(chosen.policy).subspan(t * columns, columns));
       const TokenView view{
-          mu, pi, sample.advantage, loss_.vocabulary, chosen.tail_square[t], chosen.tail_mass[t]};
+          mu, pi, sample.advantage, loss_.vocab_size, chosen.tail_square[t], chosen.tail_mass[t]};
       const std::span<const int32_t> ids = std::span(rollout.support.ids).subspan(t * columns, columns);
       record.tokens.push_back(DescribeToken(loss_.rule, view, ids, token_text));
     }

@@ -17,7 +17,7 @@ SamplingOptions TrainingSampling(const RlConfig& config, const ModelText& text) 
   options.samples = config.rollout.group;
   options.support = config.rollout.support;
   options.seed = static_cast<uint64_t>(config.run.seed);
-  options.vocabulary = text.vocabulary();
+  options.vocab_size = text.vocab_size();
   options.end_tokens = text.end_tokens;
   options.stop_texts = config.rollout.stop;
   CheckTrainingSampling(options, "rollout");

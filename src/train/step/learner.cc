@@ -20,7 +20,7 @@ ReferenceKl Estimator(KlEstimator kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
-StepLoss MakeStepLoss(const RlConfig& config, int64_t vocabulary) {
+StepLoss MakeStepLoss(const RlConfig& config, int64_t vocab_size) {
   const AlgorithmSection& a = config.algorithm;
   const OptimizerFields& o = config.train.optimizer;
   return {.kind = a.loss,
@@ -35,7 +35,7 @@ StepLoss MakeStepLoss(const RlConfig& config, int64_t vocabulary) {
           .kl_coef = a.kl_coef,
           .kl = Estimator(a.kl_estimator),
           .temperature = config.rollout.temperature,
-          .vocabulary = vocabulary,
+          .vocab_size = vocab_size,
           .micro_tokens = o.micro_tokens,
           .forward = MakeForwardOptions(config.model.precision, o)};
 }
@@ -97,11 +97,11 @@ struct Mismatch {
 }  // namespace
 
 Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model> reference,
-                 int64_t vocabulary)
+                 int64_t vocab_size)
     : config_(config),
       model_(model),
       reference_(std::move(reference)),
-      loss_(MakeStepLoss(config, vocabulary)),
+      loss_(MakeStepLoss(config, vocab_size)),
       optimizer_(model, MakeOptimizerOptions(config.train.optimizer)),
       bad_updates_(config.train.optimizer.max_bad_updates) {}
 
@@ -203,7 +203,7 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
       const bool last = epoch + 1 == config_.train.epochs && i + 2 == cuts.size();
       const bool first = epoch == 0 && i == 0;
       LearnHooks here = hooks;
-      here.spoil_gradient = hooks.spoil_gradient && first;
+      here.corrupt_gradient = hooks.corrupt_gradient && first;
       Mismatch mismatch;
       const DecisionVisitor visit = [&](const MicroBatch& batch, const PolicyLoss& out) {
         if (first) mismatch.Add(batch, out);
@@ -223,7 +223,7 @@ void Learner::Update(int64_t step, std::span<const TrainSample> samples, const L
   SpendOutsideBudget(samples, metrics);
   const StepSums sums = AccumulateMinibatch(model_, optimizer_, samples, loss_, visit);
   const bool bad_loss = !std::isfinite(sums.sums[kSumLoss]);
-  if (hooks.spoil_gradient || bad_loss) optimizer_.SpoilGradient();
+  if (hooks.corrupt_gradient || bad_loss) optimizer_.CorruptGradient();
   if (hooks.before_update) hooks.before_update(samples, sums);
   const UpdateResult result = optimizer_.Update(StepRate(config_, step));
   if (hooks.after_update) hooks.after_update(result);

@@ -27,15 +27,15 @@ struct LearnHooks {
   std::function<void()> several_updates;
   // Called after every micro-batch with the tokens read so far in this step, and all there are to read.
   std::function<void(int64_t done, int64_t total)> progress;
-  // The next update's gradient is spoilt with a NaN, to try the guard.
-  bool spoil_gradient = false;
+  // The next update's gradient is corrupted with a NaN, to try the guard.
+  bool corrupt_gradient = false;
 };
 
 class Learner {
  public:
   // The model must outlive this object. `reference` is needed where algorithm.kl_coef is not 0. Of the head's
   // rows the first `vocabulary` are tokens.
-  Learner(const RlConfig& config, const Model& model, std::optional<Model> reference, int64_t vocabulary);
+  Learner(const RlConfig& config, const Model& model, std::optional<Model> reference, int64_t vocab_size);
 
   // Learns from the experience in step `step`, from 1, and adds the figures. Throws Error after
   // train.max_bad_updates updates in a row that were skipped because a loss or gradient was not finite.

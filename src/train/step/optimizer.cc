@@ -67,7 +67,7 @@ void Optimizer::AccumulateZeros() {
   }
 }
 
-void Optimizer::SpoilGradient() {
+void Optimizer::CorruptGradient() {
   for (at::Tensor& grad : gradients_) {
     if (!grad.defined()) continue;
     grad.flatten()[0].fill_(std::numeric_limits<double>::quiet_NaN());

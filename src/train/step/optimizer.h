@@ -56,7 +56,7 @@ class Optimizer {
 
   // Makes the accumulated gradient not finite, so that Update skips it: for a loss that is not, and for
   // tests.
-  void SpoilGradient();
+  void CorruptGradient();
 
   // Forgets the accumulated gradient.
   void DropGradient();

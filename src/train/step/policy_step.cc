@@ -19,9 +19,9 @@ namespace {
 HeadOptions MakeHeadOptions(const StepLoss& loss) {
   HeadOptions options;
   options.loss.temperature = loss.temperature;
-  options.loss.vocab_size = loss.vocabulary;
+  options.loss.vocab_size = loss.vocab_size;
   options.loss.entropy_bonus = loss.entropy_bonus;
-  options.loss.reference_weight = loss.kl_coef;
+  options.loss.kl_coef = loss.kl_coef;
   options.loss.reference_kl = loss.kl_coef != 0 ? loss.kl : ReferenceKl::kNone;
   options.loss.validate = false;  // the engine of this process recorded the values
   return options;

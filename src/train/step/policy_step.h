@@ -33,7 +33,7 @@ struct StepLoss {
   double kl_coef = 0;
   ReferenceKl kl = ReferenceKl::kNone;
   double temperature = 1;
-  int64_t vocabulary = 0;  // rows of the head that are tokens; 0: all. The rest is padding
+  int64_t vocab_size = 0;  // rows of the head that are tokens; 0: all. The rest is padding
   int64_t micro_tokens = 16384;
   ForwardOptions forward;
 };

@@ -28,7 +28,7 @@ PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, const Forwa
   HeadOptions options;
   options.loss.vocab_size = model.config.vocab_size;
   options.loss.reference_kl = ReferenceKl::kK1;
-  options.loss.reference_weight = -1;
+  options.loss.kl_coef = -1;
   options.loss.validate = false;
   return ComputeLinearPolicyLoss(PresetRule("none"), {hidden, model.head, {}}, recorded, options);
 }

@@ -105,7 +105,7 @@ void ExpectSame(const std::vector<T>& logits, const std::vector<SampleDraw>& dra
 
 template <typename T>
 void CompareKinds(int64_t vocab, int64_t stride, SampleSettings settings) {
-  settings.vocab = vocab;
+  settings.vocab_size = vocab;
   settings.stride = stride;
   for (const Kind kind :
        {Kind::kRandom, Kind::kTied, Kind::kPeaked, Kind::kFlat, Kind::kManyMinusInf, Kind::kAscending}) {
@@ -145,7 +145,7 @@ TEST(SampleSupportCuda, EqualsTheCpuUnderTruncations) {
       settings.top_k = top_k;
       settings.top_p = top_p;
       settings.min_p = min_p;
-      settings.vocab = settings.stride = 3000;
+      settings.vocab_size = settings.stride = 3000;
       SCOPED_TRACE(testing::Message() << "top_k " << top_k << " top_p " << top_p << " min_p " << min_p);
       for (const Kind kind : {Kind::kRandom, Kind::kTied, Kind::kPeaked, Kind::kManyMinusInf}) {
         ExpectSame(Logits<float>(kind, 2, 3000, 3000), Draws(2, 200), settings);
@@ -166,7 +166,7 @@ TEST(SampleSupportCuda, MarksRowsThatAreNotFinite) {
   for (const int support : {0, 4, 100}) {
     SampleSettings settings;
     settings.support = support;
-    settings.vocab = settings.stride = 9000;
+    settings.vocab_size = settings.stride = 9000;
     std::vector<float> logits = Logits<float>(Kind::kRandom, 5, 9000, 9000);
     logits[8500] = std::numeric_limits<float>::quiet_NaN();
     logits[9000 + 3] = kInf;

@@ -29,7 +29,7 @@ struct Drawn {
 
 Drawn Sample(const std::vector<float>& logits, const std::vector<SampleDraw>& draws,
              SampleSettings settings) {
-  if (settings.stride == 0) settings.stride = settings.vocab;
+  if (settings.stride == 0) settings.stride = settings.vocab_size;
   const size_t count = draws.size(), columns = settings.columns();
   Drawn drawn{std::vector<int32_t>(count), std::vector<int32_t>(count * columns), std::vector<float>(count),
               std::vector<float>(count * columns), std::vector<uint8_t>(count)};
@@ -62,14 +62,14 @@ struct Reference {
 void ExpectMatches(const std::vector<float>& logits, const SampleSettings& settings,
                    const std::vector<SampleDraw>& draws) {
   const Drawn drawn = Sample(logits, draws, settings);
-  const int64_t stride = settings.stride == 0 ? settings.vocab : settings.stride;
+  const int64_t stride = settings.stride == 0 ? settings.vocab_size : settings.stride;
   for (size_t d = 0; d < draws.size(); ++d) {
-    const Reference truth(logits.data() + draws[d].row * stride, settings.vocab,
+    const Reference truth(logits.data() + draws[d].row * stride, settings.vocab_size,
                           settings.temperature == 0 ? 1 : settings.temperature);
     const int32_t token = drawn.tokens[d];
     ASSERT_TRUE(drawn.finite[d]);
     ASSERT_GE(token, 0);
-    ASSERT_LT(token, settings.vocab);
+    ASSERT_LT(token, settings.vocab_size);
     ASSERT_GT(truth.logprobs[token], -kInfinity);
     EXPECT_NEAR(drawn.logprobs[d], truth.logprobs[token], 2e-5);
     std::vector<int32_t> expected = {token};
@@ -121,7 +121,7 @@ TEST_P(SampleSupport, EqualsASortedReferenceOnAllKindsOfLogits) {
           if (support >= vocab) continue;
           SCOPED_TRACE(testing::Message() << vocab << " kind " << kind << " T " << temperature);
           SampleSettings settings;
-          settings.vocab = vocab;
+          settings.vocab_size = vocab;
           settings.temperature = temperature;
           settings.support = support;
           std::vector<SampleDraw> draws = Draws(3, vocab + kind, false);
@@ -136,7 +136,7 @@ TEST_P(SampleSupport, EqualsASortedReferenceOnAllKindsOfLogits) {
 TEST_P(SampleSupport, RecordsTheSampledTokenInsideAndOutsideTheTopK) {
   const std::vector<float> logits = Logits(300, [](auto& r) { return Normal(r) / 3; });
   SampleSettings settings;
-  settings.vocab = 300;
+  settings.vocab_size = 300;
   settings.support = 20;
   const Drawn drawn = Sample(logits, Draws(500, 4), settings);
   int inside = 0;
@@ -171,7 +171,7 @@ TEST_P(SampleSupport, FrequenciesFollowTheDistribution) {
   for (const int64_t vocab : {40, 3000}) {
     const std::vector<float> logits = Logits(vocab, Normal, 5);
     SampleSettings settings;
-    settings.vocab = vocab;
+    settings.vocab_size = vocab;
     settings.temperature = 1.3f;
     const int count = 100000;
     const Drawn drawn = Sample(logits, Draws(count, 11), settings);
@@ -187,7 +187,7 @@ TEST_P(SampleSupport, FrequenciesFollowTheDistribution) {
 TEST_P(SampleSupport, ADrawDependsOnItsFourKeysAlone) {
   const std::vector<float> logits = Logits(500, [](auto& r) { return Normal(r) / 10; });
   SampleSettings settings;
-  settings.vocab = 500;
+  settings.vocab_size = 500;
   std::set<int32_t> tokens;
   for (uint32_t i = 0; i < 2; ++i) {
     for (const SampleDraw& draw : {MakeSampleDraw(0, 1 + i, 2, 3, 4), MakeSampleDraw(0, 1, 2 + i, 3, 4),
@@ -204,7 +204,7 @@ TEST_P(SampleSupport, NeverSamplesPaddingRowsNorLooksAtThem) {
     for (int i = 100; i < 128; ++i) logits[row * 128 + i] = i % 2 == 0 ? NAN : kInfinity;
   }
   SampleSettings settings;
-  settings.vocab = 100;
+  settings.vocab_size = 100;
   settings.stride = 128;
   settings.support = 99;
   ExpectMatches(logits, settings, Draws(4, 3, false));
@@ -216,7 +216,7 @@ TEST_P(SampleSupport, SaysWhichRowsAreNotFiniteAndDrawsFromTheOthers) {
   logits[2 * 50 + 49] = kInfinity;
   std::fill_n(logits.begin() + 3 * 50, 50, -kInfinity);
   SampleSettings settings;
-  settings.vocab = 50;
+  settings.vocab_size = 50;
   settings.support = 3;
   const Drawn drawn = Sample(logits, Draws(5, 3, false), settings);
   EXPECT_EQ(drawn.finite, (std::vector<uint8_t>{1, 0, 0, 0, 1}));
@@ -231,7 +231,7 @@ TEST_P(SampleSupport, GreedyTakesTheMostLikelyWithTheLowestId) {
   std::vector<float> logits(2000, 0.0f);
   logits[700] = logits[1500] = 3;
   SampleSettings settings;
-  settings.vocab = 2000;
+  settings.vocab_size = 2000;
   settings.temperature = 0;
   EXPECT_EQ(Sample(logits, Draws(1, 1), settings).tokens[0], 700);
 }
@@ -263,7 +263,7 @@ TEST_P(SampleSupport, TruncationsLeaveWhatASortLeavesAndKeepItsProportions) {
                                                                                       {1, 1, 0},
                                                                                       {0, 1e-6f, 0}}) {
     SampleSettings settings;
-    settings.vocab = 400;
+    settings.vocab_size = 400;
     settings.temperature = 0.9f;
     settings.top_k = top_k;
     settings.top_p = top_p;
@@ -294,7 +294,7 @@ TEST_P(SampleSupport, ReadsBfloat16AsItReadsItsFloats) {
     rounded.push_back(narrow.back());
   }
   SampleSettings settings;
-  settings.vocab = settings.stride = 3000;
+  settings.vocab_size = settings.stride = 3000;
   const Drawn expected = Sample(rounded, Draws(100, 1), settings);
   std::vector<int32_t> tokens(100);
   std::vector<float> logprobs(100);

@@ -1,5 +1,5 @@
-// The gradient from powers against the gradient written out in double: rows that stay and rows that move,
-// with and without a dense part, and rows that powers cannot hold.
+// The gradient from unnormalised probabilities against the gradient written out in double: rows that stay and
+// rows that move, with and without a dense part, and rows that unnormalised probabilities cannot hold.
 #include "kernels/head/unnormalised_gradient.h"
 
 #include <gtest/gtest.h>
