@@ -2,6 +2,7 @@
 in build/ in a source tree."""
 
 import ctypes
+import sys
 from pathlib import Path
 
 import torch
@@ -37,6 +38,8 @@ library.augur_main.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ct
 library.augur_version.restype = ctypes.c_char_p
 library.augur_set_process_group.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
 library.augur_set_process_group.restype = None
+library.augur_set_python.restype = None
+library.augur_set_python(sys.executable.encode(), str(Path(__file__).resolve().parent).encode())
 
 
 def version() -> str:

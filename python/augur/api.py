@@ -4,7 +4,8 @@ import inspect
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import torch
 
 from augur import _notebook
 from augur._engine import Error, call
+from augur._library import library
+from augur._reward_server import RewardServer
+from augur._reward_worker import Unusable
 from augur.runs import Run
 
 Config = str | PathLike | Mapping
@@ -20,12 +24,16 @@ Config = str | PathLike | Mapping
 def train(
     config: Config,
     *overrides: str,
+    reward: Callable | str | None = None,
     on_step: Callable[..., None] | None = None,
 ) -> Run:
     """`augur train`: runs, or goes on with, a configuration.
 
     config: a YAML file, or a mapping of its sections ({"train": {"steps": 40}} or {"train.steps": 40}).
     overrides: "key=value", as on the command line.
+    reward: a function that scores responses, or "FILE.py:FUNCTION" (reward.python). Its parameters tell how to call it:
+        TRL's f(prompts, completions, **columns) -> list[float], or verl's f(data_source, solution_str, ground_truth,
+        extra_info), which may return a dict with a "score". It runs in processes forked from this one.
     on_step: called after each step with its metrics, or with the step's number and its metrics where it takes two
         arguments. What it raises ends the run, saved, and is raised here.
 
@@ -47,10 +55,10 @@ def train(
         else:
             on_step({"step": number, **metrics})
 
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _reward_override(reward) as reward_override:
         file, name = _config_file(config, Path(scratch))
         try:
-            result = call(["train", file, *overrides], step)
+            result = call(["train", file, *overrides, *reward_override], step)
         except Error as error:
             raise Error(name(str(error))) from None
     return Run(result["dir"], result["stopped_by"] or None)
@@ -99,6 +107,24 @@ def evaluate(model: str | PathLike, data: str | PathLike | Sequence, **options: 
             return call(["eval", fspath(model), "--data", *map(fspath, files), *_flags(options)])
         except Error as error:
             raise Error(str(error).replace(fspath(file), "data")) from None
+
+
+@contextmanager
+def _reward_override(reward: Callable | str | None) -> Iterator[list[str]]:
+    """What says which function scores; while it is one of this process, workers can be forked for it."""
+    if reward is None or isinstance(reward, str):
+        yield [f"reward.python={reward}"] if reward else []
+        return
+    try:
+        server = RewardServer(reward)
+    except Unusable as reason:
+        raise Error(f"reward: {reason}") from None
+    library.augur_set_reward_server(server.fd)
+    try:
+        yield [f"reward.python=function {getattr(reward, '__qualname__', type(reward).__name__)}"]
+    finally:
+        library.augur_set_reward_server(-1)
+        server.close()
 
 
 def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], str]]:

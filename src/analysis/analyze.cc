@@ -58,7 +58,8 @@ class Laboratory {
                          ? std::vector<Proximity>(std::begin(kDivergences), std::end(kDivergences))
                          : options.divergences),
         text_(ModelText::FromDirectory(config.model.path, config.data)),
-        prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
+        prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train,
+                             {.keep_columns = !config.reward.python.empty()})),
         scorer_(MakeScorer(config.reward)),
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
         learner_(config_, model_, std::nullopt, text_.vocab_size()),

@@ -14,10 +14,12 @@
 
 #include "base/error.h"
 #include "base/process_group.h"
+#include "base/python.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "kernels/simd/isa.h"
 #include "ops/out_of_memory.h"
+#include "reward/python_function.h"
 
 namespace augur {
 namespace {
@@ -163,6 +165,12 @@ int augur_main(int argc, const char* const* argv, const AugurHooks* given) {
 }
 
 const char* augur_version() { return AUGUR_VERSION; }
+
+void augur_set_python(const char* interpreter, const char* package) {
+  augur::SetPython({interpreter, package});
+}
+
+void augur_set_reward_server(int fd) { augur::SetRewardServer(fd); }
 
 void augur_set_process_group(const char* name, int rank, int size) {
   augur::SetProcessGroup({name, rank, size});

@@ -25,6 +25,14 @@ int augur_main(int argc, const char* const* argv, const AugurHooks* hooks);
 // "0.2.0"
 const char* augur_version();
 
+// Tells which Python runs what is written in it (reward functions, Parquet files), and where the package
+// lies.
+void augur_set_python(const char* interpreter, const char* package);
+
+// The socket of python/augur/_reward_server.py, where the function of reward.python was passed to
+// augur.train; -1: none.
+void augur_set_reward_server(int fd);
+
 // Tells which of the processes that were started together this one is, and what torch calls their group.
 void augur_set_process_group(const char* name, int rank, int size);
 }

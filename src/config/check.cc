@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/read.h"
+#include "reward/python_function.h"
 #include "reward/verifier.h"
 
 namespace augur {
@@ -52,6 +53,7 @@ void CheckModel(const ModelSection& model, const Places& places) {
 
 void CheckReward(const RlConfig& config, const Places& places) {
   if (config.reward.verifier != "auto") FindVerifier(config.reward.verifier, places.Of("reward.verifier"));
+  if (!config.reward.python.empty()) CheckPythonFunction(config.reward.python, places.Of("reward.python"));
   if (config.reward.overlong_buffer > config.rollout.max_tokens) {
     throw places.Fault("reward.overlong_buffer",
                        fmt::format("is {}, more than rollout.max_tokens ({})", config.reward.overlong_buffer,

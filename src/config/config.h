@@ -49,6 +49,10 @@ struct DataSection {
 
 struct RewardSection {
   std::string verifier = "auto";
+  std::string python;
+  int64_t workers = 0;
+  double timeout_s = 30;
+  std::string interpreter;
   double error_score = 0;
   double max_errors = 0.5;
   int64_t overlong_buffer = 0;

@@ -69,9 +69,23 @@ void RewardSection::Fields(FieldList& list) {
       "verifier", verifier,
       "A verifier of `augur verify`; auto chooses one by each prompt's ground truth (countdown), else by its "
       "data source, else exact.");
-  list.Add("error_score", error_score, "The score of a response whose verifier failed; such are counted.");
+  list.Add("python", python,
+           "A Python function that scores instead of the verifier, FILE.py:FUNCTION, with TRL's parameters "
+           "(prompts, completions, **columns) or verl's (data_source, solution_str, ground_truth, "
+           "extra_info). Empty: none.");
+  list.Add("workers", workers, "Processes that run it while generation goes on; 0: one per core, 8 at most.")
+      .AtLeast(0)
+      .AtMost(1024)
+      .MayChangeOnResume();
+  list.Add("timeout_s", timeout_s, "Seconds it may take for one response.").Above(0).MayChangeOnResume();
+  list.Add("interpreter", interpreter,
+           "The Python that runs it. Empty: the one that runs Augur, or that Augur was set up with.")
+      .MayChangeOnResume();
+  list.Add("error_score", error_score,
+           "The score of a response whose verifier or function failed; such are counted.");
   list.Add("max_errors", max_errors,
-           "The share of a step's responses whose verifier may fail; beyond it, and where all fail, the run "
+           "The share of a step's responses whose verifier or function may fail; beyond it, and where all "
+           "fail, the run "
            "stops.")
       .AtLeast(0)
       .AtMost(1)

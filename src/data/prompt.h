@@ -23,6 +23,8 @@ struct Prompt {
   Json ground_truth;
   // The row's extra_info, untouched; null if it has none.
   Json extra_info;
+  // The whole row, where PromptColumns::keep_columns asked for it; otherwise null.
+  Json columns;
   // Where the row stands: the file, and its line (JSONL) or row (Parquet), from 1.
   std::string file;
   size_t line = 0;

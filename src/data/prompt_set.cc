@@ -24,6 +24,7 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
       if (!columns.keep_bad_rows) throw;
       prompt.fault = error.what();
     }
+    if (columns.keep_columns) prompt.columns = row;
     prompt.index = prompts->size();
     prompt.file = path.string();
     prompt.line = line;

@@ -26,6 +26,8 @@ struct PromptColumns {
   bool answer_required = true;  // otherwise a row may have none
   // Take answers as they stand; otherwise of a GSM8K solution only the number after its last "####".
   bool whole_answers = false;
+  // Keep each row, for reward functions that read its columns.
+  bool keep_columns = false;
   // A row of JSON that holds no usable prompt becomes a Prompt with its fault, as long as the file has
   // others; otherwise it is thrown.
   bool keep_bad_rows = false;

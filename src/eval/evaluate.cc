@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <future>
+
 #include "base/error.h"
 
 namespace augur {
@@ -9,7 +11,10 @@ namespace {
 
 constexpr uint64_t kEvaluationSeed = 0x6576616C;  // "eval": draws apart from those of training
 
-std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hooks) {
+// Responses being scored, in the order of the rollouts.
+using PendingScores = std::vector<std::future<Score>>;
+
+std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hooks, PendingScores* pending) {
   std::vector<GenerateRequest> requests;
   for (size_t i = 0; i < task.prompts.prompts.size(); ++i) {
     const Prompt& prompt = task.prompts.prompts[i];
@@ -17,11 +22,20 @@ std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hoo
   }
   GenerateHooks with_text = hooks;
   with_text.text = [&](int32_t token) { return task.text.tokenizer.TokenBytes(token); };
+  const auto samples = static_cast<size_t>(task.sampling.samples);
+  pending->resize(requests.size() * samples);
+  with_text.finished = [&](size_t place, const Rollout& rollout) {
+    if (rollout.finish == FinishReason::kCancelled) return;
+    (*pending)[place] = task.scorer.Start(
+        {&task.prompts.prompts[place / samples], task.text.ResponseText(rollout.tokens), rollout.tokens});
+  };
   return task.engine.Generate(requests, task.sampling, with_text);
 }
 
-// Why a prompt has no part in the figures, or empty. Messages about a prompt begin with its place.
-std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std::span<const Score> scores) {
+// Why a prompt has no part in the figures, or empty. Messages about a prompt begin with its place. A Python
+// function that fails costs its response alone.
+std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std::span<const Score> scores,
+                    bool uses_python) {
   const auto at_prompt = [&](const std::string& message) {
     return message.starts_with(prompt.Where()) ? message : prompt.Where() + ": " + message;
   };
@@ -30,25 +44,27 @@ std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std
     if (rollout.finish == FinishReason::kFailed) return at_prompt(rollout.error);
   }
   for (const Score& score : scores) {
-    if (score.failed) return at_prompt(score.error);
+    if (score.failed && !uses_python) return at_prompt(score.error);
   }
   return "";
 }
 
-PromptScores ScorePrompt(const EvaluationTask& task, const Prompt& prompt,
-                         std::span<const Rollout> rollouts) {
-  std::vector<PromptResponse> responses;
-  for (const Rollout& rollout : rollouts) {
-    responses.push_back({&prompt, task.text.ResponseText(rollout.tokens)});
-  }
-  const std::vector<Score> scores = task.scorer.ScoreAll(responses);
+PromptScores ScorePrompt(const EvaluationTask& task, const Prompt& prompt, std::span<const Rollout> rollouts,
+                         std::span<std::future<Score>> pending) {
+  std::vector<Score> scores;
+  for (std::future<Score>& score : pending) scores.push_back(score.get());
   PromptScores scored{.data_source = prompt.data_source, .right = {}, .scores = {}, .answers = {}};
-  scored.fault = FaultOf(prompt, rollouts, scores);
+  scored.fault = FaultOf(prompt, rollouts, scores, task.scorer.uses_python());
   if (!scored.fault.empty()) return scored;
   for (size_t i = 0; i < rollouts.size(); ++i) {
     scored.right.push_back(scores[i].right);
     scored.scores.push_back(scores[i].value);
     scored.answers.push_back(scores[i].answered ? std::optional(scores[i].answer) : std::nullopt);
+    scored.errors += scores[i].failed;
+    for (const auto& [name, value] : scores[i].figures) {
+      scored.figures[name].first += value;
+      ++scored.figures[name].second;
+    }
     scored.tokens += static_cast<int64_t>(rollouts[i].tokens.size());
     scored.cut_off += rollouts[i].finish == FinishReason::kLength;
   }
@@ -80,14 +96,16 @@ std::vector<std::string> Evaluation::Faults() const {
 
 Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks) {
   Evaluation evaluation;
-  evaluation.rollouts = Sample(task, hooks);
+  PendingScores pending;
+  evaluation.rollouts = Sample(task, hooks, &pending);
   if (hooks.cancelled && hooks.cancelled()) return evaluation;
   const auto samples = static_cast<size_t>(task.sampling.samples);
   const std::span<const Rollout> rollouts = evaluation.rollouts;
   for (const Rollout& rollout : rollouts) evaluation.not_finite |= rollout.not_finite;
   for (size_t i = 0; i < task.prompts.prompts.size(); ++i) {
-    evaluation.prompts.push_back(
-        ScorePrompt(task, task.prompts.prompts[i], rollouts.subspan(i * samples, samples)));
+    evaluation.prompts.push_back(ScorePrompt(task, task.prompts.prompts[i],
+                                             rollouts.subspan(i * samples, samples),
+                                             std::span(pending).subspan(i * samples, samples)));
   }
   return evaluation;
 }
@@ -124,6 +142,13 @@ Metrics EvaluationMetrics(const Evaluation& evaluation) {
     metrics[fmt::format("{}best@{}/mean", accuracy, scores.samples)] = scores.pass.at(scores.samples);
     metrics[fmt::format("{}maj@{}/mean", accuracy, scores.samples)] = scores.majority;
     metrics[fmt::format("val-aux/{}/answered/mean@{}", source, scores.samples)] = scores.answered;
+    metrics[fmt::format("val-aux/{}/reward/mean@{}", source, scores.samples)] = scores.score;
+    if (scores.errors > 0)
+      metrics[fmt::format("val-aux/{}/reward_errors", source)] = static_cast<double>(scores.errors);
+    for (const auto& [name, sum] : scores.figures) {
+      metrics[fmt::format("val-aux/{}/{}/mean@{}", source, name, scores.samples)] =
+          sum.first / static_cast<double>(sum.second);
+    }
   }
   return metrics;
 }

@@ -51,7 +51,10 @@ SamplingOptions EvaluationSampling(const RlConfig& config, const ModelText& text
 //   val-core/<source>/acc/best@k/mean    of prompts with a right one
 //   val-core/<source>/acc/maj@k/mean     of prompts whose most frequent answer is right
 //   val-aux/<source>/answered/mean@k     of responses in which an answer was found
+//   val-aux/<source>/reward/mean@k       the mean score
 //   val-aux/<source>/failed              prompts that failed
+//   val-aux/<source>/reward_errors       responses for which a Python function failed, where there are any
+//   val-aux/<source>/<name>/mean@k       of a number that a Python function returned besides the score
 // Throws NotFiniteError or Error where not one prompt could be evaluated.
 Metrics EvaluationMetrics(const Evaluation& evaluation);
 

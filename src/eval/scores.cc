@@ -31,6 +31,11 @@ void Add(SourceScores* sum, const PromptScores& prompt) {
   sum->answered += share(std::ranges::count_if(prompt.answers, [](const auto& a) { return a.has_value(); }));
   sum->tokens += share(prompt.tokens);
   sum->cut_off += share(prompt.cut_off);
+  sum->errors += prompt.errors;
+  for (const auto& [name, figure] : prompt.figures) {
+    sum->figures[name].first += figure.first;
+    sum->figures[name].second += figure.second;
+  }
 }
 
 void Divide(SourceScores* sum) {

@@ -5,9 +5,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace augur {
+
+// Sums of further numbers of responses, and how many had them, by name.
+using FigureSums = std::map<std::string, std::pair<double, int64_t>>;
 
 // All responses to one prompt.
 struct PromptScores {
@@ -16,6 +20,8 @@ struct PromptScores {
   std::vector<double> scores;                       // as the verifier gave them
   std::vector<std::optional<std::string>> answers;  // what each voted for; nothing abstains
   int64_t tokens = 0, cut_off = 0;                  // of the responses; how many ran into max_tokens
+  int64_t errors = 0;                               // responses whose reward function failed
+  FigureSums figures = {};
   std::string fault = {};  // why the prompt has no part in the figures; empty where it has
 };
 
@@ -29,6 +35,8 @@ struct SourceScores {
   double score = 0;                // the verifier's mean score
   double answered = 0;             // the share of responses in which an answer was found, right or wrong
   double tokens = 0, cut_off = 0;  // mean length of the responses; the share that ran into max_tokens
+  int64_t errors = 0;              // responses whose reward function failed
+  FigureSums figures = {};         // over all responses
 };
 
 // The chance that at least one of `draw` responses, taken from `samples` without replacement, is right when

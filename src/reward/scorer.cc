@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <exception>
 #include <set>
 #include <utility>
 
+#include "base/stop_signals.h"
 #include "reward/verifier.h"
 
 namespace augur {
@@ -26,6 +28,36 @@ Score ScoreOne(const Verifier& verifier, const PromptResponse& response, double 
   }
 }
 
+// What _reward_worker.py reads of a response.
+Json RequestOf(const PromptResponse& response) {
+  const Prompt& prompt = *response.prompt;
+  Json columns = prompt.columns.is_object() ? prompt.columns : Json::object();
+  for (const auto& [name, value] : {std::pair<const char*, const Json&>("answer", prompt.ground_truth),
+                                    {"ground_truth", prompt.ground_truth}}) {
+    if (!columns.contains(name)) columns[name] = value;
+  }
+  if (!columns.contains("data_source")) columns["data_source"] = prompt.data_source;
+  Json text = prompt.text;
+  if (!prompt.messages.empty()) {
+    text = Json::array();
+    for (const ChatMessage& message : prompt.messages) {
+      text.push_back({{"role", message.role}, {"content", message.content}});
+    }
+  }
+  return {{"data_source", prompt.data_source},
+          {"prompt", std::move(text)},
+          {"text", response.text},
+          {"tokens", response.tokens},
+          {"ground_truth", prompt.ground_truth},
+          {"extra_info", prompt.extra_info},
+          {"columns", std::move(columns)}};
+}
+
+RewardOutcome Await(std::future<RewardOutcome>* outcome) {
+  while (outcome->wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) CheckStop();
+  return outcome->get();
+}
+
 }  // namespace
 
 Scorer::Scorer(std::string verifier, std::string where, double error_score)
@@ -33,17 +65,42 @@ Scorer::Scorer(std::string verifier, std::string where, double error_score)
   if (verifier_ != "auto") FindVerifier(verifier_, where_);
 }
 
+Scorer::Scorer(const PythonReward& reward, double error_score)
+    : verifier_(reward.function),
+      where_("reward.python"),
+      error_score_(error_score),
+      workers_(StartRewardWorkers(reward)) {}
+
+Scorer::~Scorer() = default;
+
 std::string_view Scorer::NameFor(const Prompt& prompt) const {
+  if (workers_) return verifier_;
   return VerifierFor(verifier_, prompt, where_).name;
 }
 
-std::vector<Score> Scorer::ScoreAll(std::span<const PromptResponse> responses) const {
-  std::vector<Score> scores;
-  scores.reserve(responses.size());
-  for (const PromptResponse& response : responses) {
-    scores.push_back(ScoreOne(VerifierFor(verifier_, *response.prompt, where_), response, error_score_));
+// Without "acc" a response is right from a score of 1 on, which is what most functions give it; without
+// "pred" it votes for its whole text.
+Score Scorer::FromOutcome(const RewardOutcome& outcome, const std::string& text) const {
+  if (outcome.failed) return {.value = error_score_, .failed = true, .error = outcome.error};
+  const auto accuracy = outcome.figures.find("acc");
+  const bool right = accuracy == outcome.figures.end() ? outcome.score >= 1 : accuracy->second >= 0.5;
+  return {.value = outcome.score,
+          .right = right,
+          .answered = true,
+          .answer = outcome.answer.value_or(text),
+          .figures = outcome.figures};
+}
+
+std::future<Score> Scorer::Start(PromptResponse response) const {
+  if (!workers_) {
+    return std::async(std::launch::deferred, [this, response = std::move(response)] {
+      return ScoreOne(VerifierFor(verifier_, *response.prompt, where_), response, error_score_);
+    });
   }
-  return scores;
+  return std::async(std::launch::deferred, [this, outcome = workers_->Score(RequestOf(response)),
+                                            text = std::move(response.text)]() mutable {
+    return FromOutcome(Await(&outcome), text);
+  });
 }
 
 VerifierNames NamesBySource(const Scorer& scorer, std::span<const Prompt> prompts) {

@@ -1,13 +1,18 @@
-// Scores of responses, whatever becomes of the verifier: what training and evaluation call.
+// Scores of responses by verifiers or a Python function, whatever becomes of them: what training and
+// evaluation call.
 #pragma once
 
+#include <cstdint>
+#include <future>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/prompt.h"
+#include "reward/python_function.h"
 
 namespace augur {
 
@@ -15,15 +20,17 @@ namespace augur {
 struct PromptResponse {
   const Prompt* prompt = nullptr;
   std::string text;
+  std::vector<int32_t> tokens = {};
 };
 
 struct Score {
   double value = 0;
-  bool right = false;       // what the verifier gives a correct response
-  bool answered = false;    // an answer was found in the response, right or wrong
-  bool failed = false;      // the verifier could not score it; value is the score of errors
-  std::string answer = {};  // what it votes for; equal texts are equal answers
-  std::string error = {};   // why it failed
+  bool right = false;                          // what the verifier gives a correct response
+  bool answered = false;                       // an answer was found in the response, right or wrong
+  bool failed = false;                         // it could not be scored; value is the score of errors
+  std::string answer = {};                     // what it votes for; equal texts are equal answers
+  std::string error = {};                      // why it failed
+  std::map<std::string, double> figures = {};  // further numbers that a Python function returned
 };
 
 class Scorer {
@@ -31,16 +38,29 @@ class Scorer {
   // `verifier` is a name of `augur verify` or "auto"; `where` says where it was set. Throws Error for an
   // unknown name.
   Scorer(std::string verifier, std::string where, double error_score = 0);
+  // Starts the processes that run the function; see StartRewardWorkers for what it throws.
+  Scorer(const PythonReward& reward, double error_score);
+  ~Scorer();
+
+  // Whether a Python function scores.
+  bool uses_python() const { return workers_ != nullptr; }
 
   // The name of what scores the responses to a prompt.
   std::string_view NameFor(const Prompt& prompt) const;
 
-  // In the order of the responses.
-  std::vector<Score> ScoreAll(std::span<const PromptResponse> responses) const;
+  // Begins to score a response: a Python function does so in the background, a verifier when the future is
+  // asked. Waiting ends with Stopped where CheckStop says so.
+  std::future<Score> Start(PromptResponse response) const;
+
+  // Worker processes started so far in place of others that died or hung.
+  int64_t restarts() const { return workers_ ? workers_->restarts() : 0; }
 
  private:
+  Score FromOutcome(const RewardOutcome& outcome, const std::string& text) const;
+
   const std::string verifier_, where_;
   const double error_score_;
+  const std::unique_ptr<RewardWorkers> workers_;  // of a Python function
 };
 
 // What scores each data source of the prompts; several names, joined by " and ", where prompts of one source

@@ -87,6 +87,9 @@ struct GenerateHooks {
   std::function<void(const GenerateProgress&)> progress;
   // Called with each token as it is sampled: the index of the request, the sample, the token.
   std::function<void(size_t request, int64_t sample, int32_t token)> token;
+  // Called with each response once it is whole, and its place among those that Generate returns. A response
+  // that failed or was cancelled comes here, too.
+  std::function<void(size_t place, const Rollout& rollout)> finished;
   // Asked at every step; true ends generation and returns what there is.
   std::function<bool()> cancelled;
 };

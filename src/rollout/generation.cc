@@ -354,6 +354,9 @@ void Generation::Finish(Sample* sample, FinishReason reason, std::string error) 
   pool_.DropAll(&sample->pages);
   if (--group->unfinished == 0) pool_.DropAll(&group->pages);
   ++progress_.finished;
+  if (hooks_.finished) {
+    hooks_.finished(static_cast<size_t>(sample->rollout - rollouts_.data()), *sample->rollout);
+  }
 }
 
 }  // namespace augur

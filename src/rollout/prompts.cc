@@ -93,6 +93,7 @@ TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
   PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
   columns.keep_bad_rows = options.keep_bad_rows;
   columns.whole_answers = options.whole_answers;
+  columns.keep_columns = options.keep_columns;
   const auto limit = static_cast<size_t>(options.limit);
   std::vector<Prompt> prompts;
   for (const std::string& file : files) {

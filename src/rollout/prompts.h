@@ -46,6 +46,7 @@ struct LoadOptions {
   int64_t limit = 0;           // take that many of each file's beginning; 0: all
   bool keep_bad_rows = false;  // see PromptColumns; they have no tokens
   bool whole_answers = false;  // see PromptColumns
+  bool keep_columns = false;   // see PromptColumns
 };
 
 // All prompts of the files, tokenized. Says on standard error how many were left out or cut for their length.

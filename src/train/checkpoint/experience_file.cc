@@ -81,6 +81,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
   std::vector<int32_t> tokens, support_ids;
   std::vector<float> logprobs, support_logprobs;
   std::vector<double> rewards = e.rewards, scores;
+  Json figures = Json::array();  // by response; empty where no function returns any
   for (size_t i = 0; i < e.rollouts.size(); ++i) {
     const Rollout& r = e.rollouts[i];
     for (const int64_t value :
@@ -90,6 +91,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
       heads.push_back(value);
     }
     scores.push_back(e.scores[i].value);
+    if (!e.scores[i].figures.empty()) figures.push_back({i, e.scores[i].figures});
     AppendBytes(r.tokens, &tokens);
     AppendBytes(r.logprobs, &logprobs);
     AppendBytes(r.support.ids, &support_ids);
@@ -109,6 +111,8 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
           {"equal_groups", e.equal_groups},
           {"refills", e.refills},
           {"reward_errors", e.reward_errors},
+          {"reward_restarts", e.reward_restarts},
+          {"figures", figures},
           {"failed", e.failed},
           {"generated_tokens", e.generated_tokens}};
 }
@@ -124,6 +128,7 @@ Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std:
   e.equal_groups = counters.at("equal_groups");
   e.refills = counters.at("refills");
   e.reward_errors = counters.at("reward_errors");
+  e.reward_restarts = counters.value("reward_restarts", int64_t{0});
   e.failed = counters.at("failed");
   e.generated_tokens = counters.at("generated_tokens");
   e.rewards = ReadArray<double>(file, prefix + "rewards", path);
@@ -159,6 +164,9 @@ Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std:
                         .right = head[6] != 0,
                         .answered = head[7] != 0,
                         .failed = head[8] != 0});
+  }
+  for (const Json& entry : counters.value("figures", Json::array())) {
+    e.scores.at(entry.at(0).get<size_t>()).figures = entry.at(1).get<std::map<std::string, double>>();
   }
   return e;
 }

@@ -57,7 +57,7 @@ double PeakMemoryGib() {
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);
 }
 
-void AddRolloutFigures(const Experience& e, int64_t step, StepMetrics* metrics) {
+void AddRolloutFigures(const Experience& e, int64_t step, bool uses_python, StepMetrics* metrics) {
   double tokens = 0;
   for (size_t i = 0; i < e.rollouts.size(); ++i) {
     const Rollout& rollout = e.rollouts[i];
@@ -65,6 +65,9 @@ void AddRolloutFigures(const Experience& e, int64_t step, StepMetrics* metrics) 
     metrics->AddSpread("critic/rewards", e.rewards[i]);
     metrics->AddMean("critic/acc/mean", e.scores[i].right ? 1 : 0, 1);
     metrics->AddMean("critic/answered/mean", e.scores[i].answered ? 1 : 0, 1);
+    for (const auto& [name, value] : e.scores[i].figures) {
+      metrics->AddMean(fmt::format("reward/{}/mean", name), value, 1);
+    }
     metrics->AddSpread("response_length", static_cast<double>(rollout.tokens.size()));
     metrics->AddMean("response_length/clip_ratio", rollout.finish == FinishReason::kLength ? 1 : 0, 1);
     metrics->AddSpread("prompt_length", static_cast<double>(rollout.prompt_tokens.size()));
@@ -77,6 +80,7 @@ void AddRolloutFigures(const Experience& e, int64_t step, StepMetrics* metrics) 
   metrics->Set("rollout/refills", static_cast<double>(e.refills));
   metrics->Set("rollout/failed", static_cast<double>(e.failed));
   metrics->Set("reward/errors", static_cast<double>(e.reward_errors));
+  if (uses_python) metrics->Set("reward/restarts", static_cast<double>(e.reward_restarts));
   metrics->Set("perf/total_num_tokens", tokens);
   metrics->Set("timing_s/gen", e.generate_seconds);
   metrics->Set("timing_s/reward", e.reward_seconds);
@@ -134,7 +138,8 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       options_(options),
       device_(RunDevice(config.run)),
       text_(ModelText::FromDirectory(config.model.path, config.data)),
-      prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train)),
+      prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train,
+                           {.keep_columns = !config.reward.python.empty()})),
       scorer_(MakeScorer(config.reward)),
       verifiers_(NamesBySource(scorer_, prompts_.prompts)),
       model_(LoadPolicy(config, device_)),
@@ -146,8 +151,9 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       overlaps_(Overlaps(config, device_)),
       worker_(device_) {
   if (!config.eval.files.empty()) {
-    eval_prompts_ = LoadPrompts(text_, DataWithinContext(config), config.eval.files,
-                                {.limit = config.eval.prompts, .keep_bad_rows = true});
+    eval_prompts_ = LoadPrompts(
+        text_, DataWithinContext(config), config.eval.files,
+        {.limit = config.eval.prompts, .keep_bad_rows = true, .keep_columns = !config.reward.python.empty()});
     verifiers_.merge(NamesBySource(scorer_, eval_prompts_->prompts));
     CheckEvaluation(config, text_, *eval_prompts_, engine_);
   }
@@ -164,7 +170,7 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
   StepMetrics figures;
   copy_.Forget();
   Experience experience = NextExperience(watch);
-  AddRolloutFigures(experience, step, &figures);
+  AddRolloutFigures(experience, step, scorer_.uses_python(), &figures);
   try {
     Learn(step, experience, watch, &figures);
     TakeOverlapped(&figures);

@@ -47,7 +47,9 @@ bool IsEqualGroup(std::span<const Score> group) {
 }  // namespace
 
 Scorer MakeScorer(const RewardSection& reward) {
-  return Scorer(reward.verifier, "reward.verifier", reward.error_score);
+  if (reward.python.empty()) return Scorer(reward.verifier, "reward.verifier", reward.error_score);
+  const PythonReward function{reward.python, reward.interpreter, reward.workers, reward.timeout_s};
+  return Scorer(function, reward.error_score);
 }
 
 ExperienceMaker::ExperienceMaker(const RlConfig& config, const ModelText& text,
@@ -65,16 +67,16 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
   uint64_t next = *position;
   Experience experience;
   experience.weight_version = engine_.weight_version();
+  const int64_t restarts = scorer_.restarts();
   const auto wanted = static_cast<size_t>(config_.rollout.prompts);
   while (true) {
-    const size_t before = experience.rollouts.size();
-    Generate(&next, watch, &experience);
-    ScoreAll(before, watch, &experience);
+    TakeScores(Generate(&next, watch, &experience), watch, &experience);
     if (!config_.algorithm.dynamic_sampling) break;
     DropEqualGroups(&experience);
     if (experience.prompts.size() >= wanted || experience.refills >= config_.algorithm.max_refills) break;
     ++experience.refills;
   }
+  experience.reward_restarts = scorer_.restarts() - restarts;
   CheckErrors(experience);
   *position = next;
   const size_t groups = std::min(wanted, experience.prompts.size());
@@ -86,15 +88,25 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
   return experience;
 }
 
-void ExperienceMaker::Generate(uint64_t* position, const Watch& watch, Experience* experience) {
+// Responses are scored as they finish, while others are still generated.
+ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, const Watch& watch,
+                                                         Experience* experience) {
   const auto start = Clock::now();
+  const auto group = static_cast<size_t>(config_.rollout.group);
   std::vector<GenerateRequest> requests;
+  std::vector<const Prompt*> asked;
   for (int64_t i = 0; i < config_.rollout.prompts; ++i, ++*position) {
     const size_t place = order_.At(*position);
     experience->prompts.push_back(place);
+    asked.push_back(&prompts_.prompts[place]);
     requests.push_back({*position, prompts_.tokens[place], prompts_.prompts[place].Where()});
   }
+  PendingScores pending(requests.size() * group);
   GenerateHooks hooks;
+  hooks.finished = [&](size_t place, const Rollout& rollout) {
+    pending[place] =
+        scorer_.Start({asked[place / group], text_.ResponseText(rollout.tokens), rollout.tokens});
+  };
   if (!config_.rollout.stop.empty()) {
     hooks.text = [this](int32_t token) { return text_.tokenizer.TokenBytes(token); };
   }
@@ -111,32 +123,28 @@ void ExperienceMaker::Generate(uint64_t* position, const Watch& watch, Experienc
   }
   experience->generate_seconds += SecondsSince(start);
   RequireAnyResponse(*experience);
+  return pending;
 }
 
-void ExperienceMaker::ScoreAll(size_t from, const Watch& watch, Experience* experience) {
+void ExperienceMaker::TakeScores(PendingScores pending, const Watch& watch, Experience* experience) {
   const auto start = Clock::now();
   const RewardSection& reward = config_.reward;
   const auto group = static_cast<size_t>(config_.rollout.group);
-  std::vector<PromptResponse> responses;
-  for (size_t i = from; i < experience->rollouts.size(); ++i) {
-    responses.push_back({&prompts_.prompts[experience->prompts[i / group]],
-                         text_.ResponseText(experience->rollouts[i].tokens)});
-  }
-  const auto count = static_cast<int64_t>(responses.size());
-  CheckStop();
-  if (watch) watch({"scoring", 0, count, "responses"});
-  std::vector<Score> scores = scorer_.ScoreAll(responses);
-  if (watch) watch({"scoring", count, count, "responses"});
-  for (size_t i = 0; i < scores.size(); ++i) {
+  const size_t from = experience->rollouts.size() - pending.size();
+  const auto count = static_cast<int64_t>(pending.size());
+  for (size_t i = 0; i < pending.size(); ++i) {
+    CheckStop();
+    if (watch) watch({"scoring", static_cast<int64_t>(i), count, "responses"});
+    Score score = pending[i].get();
     const auto tokens = static_cast<int64_t>(experience->rollouts[from + i].tokens.size());
-    if (scores[i].failed && experience->reward_errors++ == 0) {
-      experience->error_at = responses[i].prompt->Where();
-      experience->error = scores[i].error;
+    if (score.failed && experience->reward_errors++ == 0) {
+      experience->error_at = prompts_.prompts[experience->prompts[(from + i) / group]].Where();
+      experience->error = score.error;
     }
-    experience->rewards.push_back(scores[i].value + OverlongPenalty(tokens, config_.rollout.max_tokens,
-                                                                    reward.overlong_buffer,
-                                                                    reward.overlong_penalty));
-    experience->scores.push_back(std::move(scores[i]));
+    experience->rewards.push_back(score.value + OverlongPenalty(tokens, config_.rollout.max_tokens,
+                                                                reward.overlong_buffer,
+                                                                reward.overlong_penalty));
+    experience->scores.push_back(std::move(score));
   }
   for (size_t i = from; i < experience->scores.size(); i += group) {
     experience->equal_groups += IsEqualGroup(std::span(experience->scores).subspan(i, group));
@@ -177,8 +185,10 @@ void ExperienceMaker::CheckErrors(const Experience& experience) const {
           : fmt::format(
                 "{} of this step's {} responses could not be scored, more than reward.max_errors ({})",
                 errors, scored, config_.reward.max_errors);
-  throw Error(experience.error_at, fmt::format("{}; here: {}", what, experience.error),
-              "correct the data, reward.verifier or reward.max_errors");
+  throw Error(
+      experience.error_at, fmt::format("{}; here: {}", what, experience.error),
+      fmt::format("correct the data, {} or reward.max_errors",
+                  config_.reward.python.empty() ? "reward.verifier" : "the function of reward.python"));
 }
 
 }  // namespace augur

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <vector>
 
 #include "config/config.h"
@@ -23,7 +24,7 @@ struct Experience {
   int64_t weight_version = 0;
   // Of everything generated on the way, also what dynamic sampling threw away.
   int64_t groups = 0, equal_groups = 0, refills = 0;
-  int64_t reward_errors = 0, failed = 0, generated_tokens = 0;
+  int64_t reward_errors = 0, reward_restarts = 0, failed = 0, generated_tokens = 0;
   std::string error_at, error;  // the row of the first response that could not be scored, and why
   double generate_seconds = 0, reward_seconds = 0;  // not part of a run's reproducible state
 };
@@ -47,8 +48,9 @@ class ExperienceMaker {
 
  private:
   using Watch = std::function<void(const Stage&)>;
-  void Generate(uint64_t* position, const Watch& watch, Experience* experience);
-  void ScoreAll(size_t from, const Watch& watch, Experience* experience);
+  using PendingScores = std::vector<std::future<Score>>;  // in the order of the rollouts
+  PendingScores Generate(uint64_t* position, const Watch& watch, Experience* experience);
+  void TakeScores(PendingScores pending, const Watch& watch, Experience* experience);
   void DropEqualGroups(Experience* experience) const;
   void CheckErrors(const Experience& experience) const;
 

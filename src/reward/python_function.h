@@ -1,0 +1,29 @@
+// reward.python: which function of the user's scores responses, and the processes that run it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "reward/workers.h"
+
+namespace augur {
+
+struct PythonReward {
+  std::string function = {};     // "FILE.py:FUNCTION", or what augur.train passed: "function NAME"
+  std::string interpreter = {};  // empty: the one Augur runs in or was set up with
+  int64_t workers = 0;           // 0: one per core, 8 at most
+  double timeout_s = 30;
+};
+
+// Throws Error at `where` unless it is written in one of these ways.
+void CheckPythonFunction(std::string_view function, std::string_view where);
+
+// Throws Error where the file, the function or the interpreter is missing.
+std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward);
+
+// The socket of a Python process that forks workers for a function passed to augur.train; -1: there is none.
+void SetRewardServer(int fd);
+
+}  // namespace augur

@@ -1,0 +1,362 @@
+#include "reward/workers.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace augur {
+namespace {
+
+constexpr double kLoadSeconds = 120;     // a module may import a great deal
+constexpr int kMostFailedStarts = 3;     // in a row, of one worker
+constexpr double kQueuedSeconds = 0.02;  // work that may wait in a worker while another is idle
+constexpr size_t kMostQueued = 64;       // responses sent to a worker and not answered
+constexpr uint32_t kLongestAnswer = 1 << 26;
+
+std::string Frame(const std::string& body) {
+  const auto size = static_cast<uint32_t>(body.size());
+  std::string frame(sizeof size, '\0');
+  std::memcpy(frame.data(), &size, sizeof size);
+  return frame + body;
+}
+
+// The next answer of `bytes`, taken from it, or nothing while it is incomplete.
+std::optional<Json> TakeAnswer(std::string* bytes) {
+  uint32_t size = 0;
+  if (bytes->size() < sizeof size) return std::nullopt;
+  std::memcpy(&size, bytes->data(), sizeof size);
+  if (size > kLongestAnswer) throw std::runtime_error("an answer of absurd length");
+  if (bytes->size() < sizeof size + size) return std::nullopt;
+  Json answer = Json::parse(std::string_view(*bytes).substr(sizeof size, size));
+  bytes->erase(0, sizeof size + size);
+  return answer;
+}
+
+}  // namespace
+
+// One thread owns the processes and their sockets; callers hand it tasks.
+class RewardWorkers::Pool {
+ public:
+  explicit Pool(RewardWorkerOptions options)
+      : options_(std::move(options)),
+        workers_(static_cast<size_t>(options_.workers)),
+        wake_(::eventfd(0, EFD_CLOEXEC)) {
+    thread_ = std::thread([this] { Work(); });
+    try {
+      loaded_.get_future().get();
+    } catch (...) {
+      thread_.join();
+      ::close(wake_);
+      throw;
+    }
+  }
+
+  ~Pool() {
+    stop_ = true;
+    Wake();
+    thread_.join();
+    ::close(wake_);
+  }
+
+  std::future<RewardOutcome> Add(const Json& response) {
+    Task task{Frame(response.dump(-1, ' ', false, Json::error_handler_t::replace)), {}};
+    std::future<RewardOutcome> result = task.result.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      added_.push_back(std::move(task));
+    }
+    Wake();
+    return result;
+  }
+
+  int64_t restarts() const { return restarts_; }
+
+ private:
+  struct Task {
+    std::string request;
+    std::promise<RewardOutcome> result;
+  };
+
+  enum class WorkerState { kLoading, kReady, kGone };
+
+  struct Worker {
+    WorkerState state = WorkerState::kGone;
+    ChildProcess child;
+    std::deque<Task> sent;    // the first of them is being scored
+    std::string in, out;      // what has come of answers, what has yet to go of requests
+    Clock::time_point since;  // when the first of `sent` began, or loading did
+    int failed_starts = 0;
+  };
+
+  void Wake() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+  }
+
+  void Work() {
+    try {
+      for (Worker& worker : workers_) Start(&worker);
+      while (!stop_) {
+        TakeAdded();
+        Assign();
+        Poll();
+        ExpireTimes();
+      }
+    } catch (...) {
+      if (!all_loaded_) loaded_.set_exception(std::current_exception());
+    }
+    for (Worker& worker : workers_) Retire(&worker);
+    while (!stop_ && all_loaded_) {  // what starts processes is gone: nothing can be scored any more
+      TakeAdded();
+      Assign();
+      Poll();
+    }
+    TakeAdded();
+    FailQueue();
+  }
+
+  void Retire(Worker* worker) {
+    for (Task& task : worker->sent) queue_.push_back(std::move(task));
+    worker->sent.clear();
+    if (std::exchange(worker->state, WorkerState::kGone) == WorkerState::kGone) return;
+    try {
+      options_.end(worker->child);
+    } catch (const Error&) {
+    }
+  }
+
+  void TakeAdded() {
+    const std::lock_guard lock(mutex_);
+    std::ranges::move(added_, std::back_inserter(queue_));
+    added_.clear();
+  }
+
+  void Start(Worker* worker) {
+    worker->child = options_.start();
+    ::fcntl(worker->child.fd, F_SETFL, ::fcntl(worker->child.fd, F_GETFL) | O_NONBLOCK);
+    worker->state = WorkerState::kLoading;
+    worker->since = Clock::now();
+    worker->in.clear();
+    worker->out.clear();
+  }
+
+  // As much to each worker as it finishes in a moment, so that none is idle while another has a queue.
+  void Assign() {
+    const double quick = kQueuedSeconds / std::max(mean_seconds_, 1e-6);
+    const auto most = static_cast<size_t>(std::clamp(quick, 1.0, static_cast<double>(kMostQueued)));
+    for (size_t depth = 1; depth <= most && !queue_.empty(); ++depth) {
+      for (Worker& worker : workers_) {
+        if (queue_.empty()) break;
+        if (worker.state != WorkerState::kReady || worker.sent.size() >= depth) continue;
+        if (worker.sent.empty()) worker.since = Clock::now();
+        worker.out += queue_.front().request;
+        worker.sent.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+      }
+    }
+    const bool none_left =
+        std::ranges::all_of(workers_, [](const Worker& w) { return w.state == WorkerState::kGone; });
+    if (none_left) FailQueue();
+  }
+
+  void FailQueue() {
+    for (Task& task : queue_) {
+      task.result.set_value(
+          {.failed = true, .error = fmt::format("{}: no worker could be started", options_.name)});
+    }
+    queue_.clear();
+  }
+
+  void Poll() {
+    std::vector<pollfd> fds = {{.fd = wake_, .events = POLLIN, .revents = 0}};
+    for (const Worker& worker : workers_) {
+      const short events = worker.out.empty() ? POLLIN : POLLIN | POLLOUT;
+      fds.push_back(
+          {.fd = worker.state == WorkerState::kGone ? -1 : worker.child.fd, .events = events, .revents = 0});
+    }
+    if (::poll(fds.data(), fds.size(), MillisecondsToDeadline()) <= 0) return;
+    if ((fds[0].revents & POLLIN) != 0) {
+      uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_, &count, sizeof count);
+    }
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const short events = fds[i + 1].revents;
+      if ((events & POLLOUT) != 0) Send(&workers_[i]);
+      if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) Receive(&workers_[i]);
+    }
+  }
+
+  static void Send(Worker* worker) {
+    const ssize_t sent = ::send(worker->child.fd, worker->out.data(), worker->out.size(), MSG_NOSIGNAL);
+    if (sent > 0) worker->out.erase(0, static_cast<size_t>(sent));
+  }
+
+  void Receive(Worker* worker) {
+    char buffer[65536];
+    const ssize_t got = ::recv(worker->child.fd, buffer, sizeof buffer, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return Replace(worker, "its process ended with ");
+    worker->in.append(buffer, static_cast<size_t>(got));
+    try {
+      while (const std::optional<Json> answer = TakeAnswer(&worker->in)) {
+        if (worker->state == WorkerState::kLoading) {
+          Loaded(worker, *answer);
+        } else {
+          Finish(worker, *answer);
+        }
+      }
+    } catch (const Error&) {
+      throw;  // it cannot be loaded at all
+    } catch (const std::exception&) {
+      Replace(worker, "its answer cannot be read; ended with ");
+    }
+  }
+
+  void Loaded(Worker* worker, const Json& answer) {
+    if (!answer.contains("ready")) {
+      if (all_loaded_) return Replace(worker, "it could not be loaded again; ended with ");
+      if (answer.contains("traceback")) Show("cannot be loaded", answer["traceback"].get<std::string>());
+      throw Error(
+          "reward.python",
+          fmt::format("{} {}", options_.name,
+                      answer.contains("unusable")
+                          ? answer["unusable"].get<std::string>()
+                          : fmt::format("cannot be loaded: {}", answer.at("error").get<std::string>())),
+          "correct it");
+    }
+    worker->state = WorkerState::kReady;
+    worker->failed_starts = 0;
+    const bool all =
+        std::ranges::all_of(workers_, [](const Worker& w) { return w.state != WorkerState::kLoading; });
+    if (all && !all_loaded_) {
+      all_loaded_ = true;
+      loaded_.set_value();
+    }
+  }
+
+  void Finish(Worker* worker, const Json& answer) {
+    if (worker->sent.empty()) throw std::runtime_error("an answer to nothing");
+    mean_seconds_ = 0.9 * mean_seconds_ + 0.1 * SecondsSince(worker->since);
+    RewardOutcome outcome{.failed = answer.contains("error")};
+    if (outcome.failed) {
+      outcome.error = fmt::format("{} raised {}", options_.name, answer.at("error").get<std::string>());
+      Show("raised an exception", answer.at("traceback").get<std::string>());
+    } else {
+      outcome.score = answer.at("score").get<double>();
+      for (const auto& [name, value] : answer.at("figures").items())
+        outcome.figures[name] = value.get<double>();
+      if (answer.at("answer").is_string()) outcome.answer = answer["answer"].get<std::string>();
+    }
+    worker->sent.front().result.set_value(std::move(outcome));
+    worker->sent.pop_front();
+    worker->since = Clock::now();
+  }
+
+  double Limit(const Worker& worker) const {
+    return worker.state == WorkerState::kLoading ? kLoadSeconds : options_.timeout_s;
+  }
+
+  static bool Waits(const Worker& worker) {
+    return worker.state == WorkerState::kLoading ||
+           (worker.state == WorkerState::kReady && !worker.sent.empty());
+  }
+
+  int MillisecondsToDeadline() const {
+    double least = 3600;
+    for (const Worker& worker : workers_) {
+      if (Waits(worker)) least = std::min(least, Limit(worker) - SecondsSince(worker.since));
+    }
+    return static_cast<int>(std::max(0.0, least) * 1000) + 1;
+  }
+
+  void ExpireTimes() {
+    for (Worker& worker : workers_) {
+      if (!Waits(worker) || SecondsSince(worker.since) < Limit(worker)) continue;
+      Replace(&worker,
+              worker.state == WorkerState::kLoading
+                  ? fmt::format("loading it took longer than {} s; ended with ", kLoadSeconds)
+                  : fmt::format("took longer than reward.timeout_s ({} s); ended with ", options_.timeout_s));
+    }
+  }
+
+  // Ends a worker; the response it was at has failed, those behind it go to others, and another takes its
+  // place.
+  void Replace(Worker* worker, const std::string& reason) {
+    const std::string how = reason + options_.end(worker->child);
+    const bool was_loading = worker->state == WorkerState::kLoading;
+    worker->state = WorkerState::kGone;
+    if (!all_loaded_)
+      throw Error("reward.python", fmt::format("{} cannot be loaded: {}", options_.name, how), "correct it");
+    const bool give_up = was_loading && ++worker->failed_starts >= kMostFailedStarts;
+    if (!give_up) ++restarts_;  // before the response's result is seen
+    if (!was_loading) FailFirst(worker, how);
+    if (give_up) return;
+    try {
+      Start(worker);
+    } catch (const Error& error) {
+      Show("cannot be started again", error.what() + std::string("\n"));
+    }
+  }
+
+  void FailFirst(Worker* worker, const std::string& how) {
+    Show("did not come back", how + "\n");
+    if (worker->sent.empty()) return;
+    worker->sent.front().result.set_value(
+        {.failed = true, .error = fmt::format("{}: {}", options_.name, how)});
+    worker->sent.pop_front();
+    while (!worker->sent.empty()) {
+      queue_.push_front(std::move(worker->sent.back()));
+      worker->sent.pop_back();
+    }
+  }
+
+  // The first fault, whole; those that follow are counted.
+  void Show(std::string_view what, const std::string& details) {
+    if (std::exchange(shown_, true)) return;
+    fmt::print(stderr,
+               "augur: reward.python: {} {}; this first time in full, from now on such responses are only "
+               "counted (reward/errors):\n{}",
+               options_.name, what, details);
+  }
+
+  const RewardWorkerOptions options_;
+  std::vector<Worker> workers_;
+  std::deque<Task> queue_;
+  double mean_seconds_ = 1;  // that a response took lately
+  bool shown_ = false, all_loaded_ = false;
+  std::promise<void> loaded_;
+  std::atomic<int64_t> restarts_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::mutex mutex_;
+  std::deque<Task> added_;  // guarded by mutex_
+  const int wake_;
+  std::thread thread_;
+};
+
+RewardWorkers::RewardWorkers(RewardWorkerOptions options)
+    : pool_(std::make_unique<Pool>(std::move(options))) {}
+RewardWorkers::~RewardWorkers() = default;
+std::future<RewardOutcome> RewardWorkers::Score(const Json& response) { return pool_->Add(response); }
+int64_t RewardWorkers::restarts() const { return pool_->restarts(); }
+
+}  // namespace augur

@@ -1,0 +1,313 @@
+"""Reward functions in Python: TRL's and verl's, from a file or passed to augur.train."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import augur
+from conftest import ROOT, run_augur
+from train_runs import (
+    ANSWER,
+    make_guesser,
+    read_metrics,
+    small_config,
+    start,
+    wait_for_step,
+    without_times,
+    write_guesses,
+)
+
+FUNCTIONS = f"""
+import os, time
+
+def trl(prompts, completions, answer, **columns):
+    assert len(prompts) == len(completions) == len(answer) == len(columns["completion_ids"])
+    return [float(text.strip() == right) for text, right in zip(completions, answer)]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    assert data_source == "guess"
+    return float(solution_str.strip() == ground_truth)
+
+def details(data_source, solution_str, ground_truth, extra_info):
+    right = solution_str.strip() == ground_truth
+    return {{"score": 2 * right - 1, "acc": right, "length": len(solution_str), "pred": solution_str, "note": "text"}}
+
+def helper(line):
+    raise ValueError(f"cannot score {{line!r}}")
+
+def raises(completions, **columns):
+    return [0.5 if completions[0].strip() == "{ANSWER}" else helper(completions[0])]
+
+def dies(completions, **columns):
+    if completions[0].strip() != "{ANSWER}":
+        os._exit(3)
+    return [0.5]
+
+def hangs(completions, **columns):
+    if completions[0].strip() != "{ANSWER}":
+        time.sleep(600)
+    return [0.5]
+
+def stamps(completions, **columns):
+    with open(os.environ["STAMPS"], "a") as file:
+        file.write(f"{{time.monotonic()}}\\n")
+    return [0.0]
+
+def noted(completions, note, **columns):
+    return [float(note[0]["value"])]
+
+def other(a, b):
+    return 0
+"""
+
+
+@pytest.fixture
+def guesses(tmp_path) -> dict:
+    """Changes to a small configuration: a model that is right about every other time, and its prompts."""
+    (tmp_path / "rewards.py").write_text(FUNCTIONS)
+    return {
+        "policy": make_guesser(tmp_path / "policy"),
+        "data__train": f"[{write_guesses(tmp_path / 'data.jsonl')}]",
+        "eval__files": "[]",
+        "train__steps": 2,
+        "reward__overlong_buffer": 0,
+        "reward__workers": 2,
+    }
+
+
+def function(tmp_path: Path, name: str) -> str:
+    return f"{tmp_path / 'rewards.py'}:{name}"
+
+
+def trained(tmp_path: Path, settings: dict, name: str, **changes) -> tuple[list[dict], str]:
+    """The metrics of a run, and what it said."""
+    config = small_config(tmp_path, name=name, **(settings | changes))
+    said = run_augur("train", config).stderr
+    return without_times(read_metrics(tmp_path / name)), said
+
+
+def made_by(run: Path) -> set[str]:
+    """What is in a run's directory, but for the lock."""
+    return {path.name for path in run.iterdir()} - {".lock"} if run.exists() else set()
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["trl", "compute_score"])
+def test_a_function_that_says_what_the_verifier_says_trains_the_same_model(name, tmp_path, guesses):
+    files = {"eval__files": guesses["data__train"], "eval__every": 1}
+    plain, _ = trained(tmp_path, guesses, "plain", **files)
+    scored, said = trained(tmp_path, guesses, "python", reward__python=function(tmp_path, name), **files)
+    names = plain[-1]["data"].keys() - {"val-core/guess/acc/maj@2/mean", "critic/answered/mean"}
+    names = {n for n in names if "answered" not in n}
+    for ours, theirs in zip(scored, plain, strict=True):
+        assert {n: ours["data"].get(n) for n in names} == {n: theirs["data"].get(n) for n in names}
+    assert weights(tmp_path / "plain") == weights(tmp_path / "python")
+    assert 0 < plain[0]["data"]["val-core/guess/acc/mean@2"] < 1
+    assert "Traceback" not in said
+
+
+def test_numbers_of_a_dict_are_logged(tmp_path, guesses):
+    metrics, _ = trained(
+        tmp_path, guesses, "run", reward__python=function(tmp_path, "details"), eval__files=guesses["data__train"]
+    )
+    last = metrics[-1]["data"]
+    assert last["critic/score/mean"] == pytest.approx(2 * last["critic/acc/mean"] - 1)
+    assert last["reward/acc/mean"] == last["critic/acc/mean"]
+    assert last["reward/length/mean"] > 0
+    assert last["reward/restarts"] == last["reward/errors"] == 0
+    assert not any("note" in name or "pred" in name for name in last)
+    accuracy = last["val-core/guess/acc/mean@2"]
+    assert last["val-aux/guess/reward/mean@2"] == pytest.approx(2 * accuracy - 1)
+    assert last["val-aux/guess/acc/mean@2"] == pytest.approx(accuracy)
+    assert last["val-aux/guess/length/mean@2"] > 0
+
+
+@pytest.mark.parametrize("name", ["raises", "dies", "hangs"])
+def test_a_function_that_fails_costs_its_response_alone(name, tmp_path, guesses):
+    metrics, said = trained(
+        tmp_path, guesses, "run",
+        reward__python=function(tmp_path, name), reward__error_score=-3, reward__max_errors=0.99,
+        reward__timeout_s=2 if name == "hangs" else 60, rollout__group=4,
+    )  # fmt: skip
+    for line in metrics:
+        data = line["data"]
+        errors = data["reward/errors"]
+        assert data["critic/score/mean"] == pytest.approx((-3 * errors + 0.5 * (8 - errors)) / 8)
+        assert data["reward/restarts"] == (0 if name == "raises" else errors)
+    assert sum(line["data"]["reward/errors"] for line in metrics) > 0
+    assert said.count("this first time in full") == 1
+    if name == "raises":
+        assert said.count("Traceback (most recent call last):") == 1
+        for part in ("in raises", "in helper", "ValueError: cannot score"):
+            assert said.count(part) == 1
+    assert {"dies": "exit code 3", "hangs": "longer than reward.timeout_s (2 s)"}.get(name, "") in said
+
+
+def test_too_many_failures_end_the_run_naming_the_function(tmp_path, guesses):
+    config = small_config(tmp_path, **(guesses | {"reward__python": function(tmp_path, "raises")}))
+    done = run_augur("train", config, "reward.max_errors=0", check=False)
+    assert done.returncode == 2
+    assert "rewards.py:raises raised ValueError: cannot score" in done.stderr.splitlines()[-1]
+
+
+def test_responses_are_scored_while_others_are_generated(tmp_path, guesses, monkeypatch):
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("STAMPS", str(stamps))
+    many = {"rollout__prompts": 128, "rollout__max_batch": 1, "train__steps": 1}
+    config = small_config(tmp_path, **(guesses | many | {"reward__python": function(tmp_path, "stamps")}))
+    run_augur("train", config)
+    times = [float(line) for line in stamps.read_text().split()]
+    assert len(times) == 256
+    generating = read_metrics(tmp_path / "run")[-1]["data"]["timing_s/gen"]
+    assert max(times) - min(times) > 0.3 * generating
+
+
+def test_a_killed_run_resumes_to_the_bit(tmp_path, guesses):
+    settings = guesses | {
+        "reward__python": function(tmp_path, "details"),
+        "train__steps": 6,
+        "rollout__staleness": 1,
+        "log__tokens": 0,
+    }
+    whole, _ = trained(tmp_path, settings, "whole")
+    config = small_config(tmp_path, name="killed", **settings)
+    process = start(config)
+    wait_for_step(tmp_path / "killed", 3, process)
+    process.kill()
+    process.communicate()
+    run_augur("train", config)
+    assert without_times(read_metrics(tmp_path / "killed")) == whole
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
+def test_columns_of_the_row_reach_the_function(tmp_path, guesses):
+    rows = [{"prompt": f"{i} =", "answer": ANSWER, "note": {"value": i}, "extra_info": {"i": i}} for i in range(4)]
+    data = tmp_path / "noted.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics, _ = trained(
+        tmp_path, guesses, "run",
+        reward__python=function(tmp_path, "noted"), data__train=f"[{data}]", rollout__prompts=4,
+    )  # fmt: skip
+    assert metrics[0]["data"]["critic/score/mean"] == 1.5
+    assert metrics[0]["data"]["critic/score/max"] == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("{file}:other", "takes (a, b), which is neither TRL's f(prompts, completions, **columns) nor verl's"),
+        ("{file}:missing", "defines no 'missing'"),
+        ("nowhere.py:f", "there is no file nowhere.py"),
+        ("{file}", "write FILE.py:FUNCTION"),
+        ("function score", "was passed to augur.train"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_named_before_anything_is_made(given, message, tmp_path, guesses):
+    config = small_config(tmp_path, **guesses)
+    done = run_augur("train", config, f"reward.python={given.format(file=tmp_path / 'rewards.py')}", check=False)
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+    assert made_by(tmp_path / "run") == set()
+
+
+def test_a_file_that_does_not_import_shows_its_traceback(tmp_path, guesses):
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    config = small_config(tmp_path, **guesses)
+    done = run_augur("train", config, f"reward.python={tmp_path / 'broken.py'}:f", check=False)
+    assert done.returncode == 2
+    assert "Traceback (most recent call last):" in done.stderr
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in done.stderr.splitlines()[-1]
+
+
+def test_the_interpreter_is_the_one_that_was_named(tmp_path, guesses):
+    config = small_config(tmp_path, **(guesses | {"reward__python": function(tmp_path, "trl")}))
+    done = run_augur("train", config, "reward.interpreter=/nowhere/python3", check=False)
+    assert done.returncode == 2
+    assert "'/nowhere/python3' cannot be started" in done.stderr
+    wrapper = tmp_path / "python-wrapper"
+    wrapper.write_text(f'#!/bin/sh\ntouch "{tmp_path}/started"\nexec "{ROOT}/.venv/bin/python" "$@"\n')
+    wrapper.chmod(0o755)
+    run_augur("train", config, f"reward.interpreter={wrapper}")
+    assert (tmp_path / "started").exists()
+
+
+def test_a_closure_scores_as_a_file_does(tmp_path, guesses):
+    right = ANSWER
+    seen = os.getpid()
+
+    def score(completions, **columns):
+        assert os.getpid() != seen
+        return [float(text.strip() == right) for text in completions]
+
+    scored, _ = trained(tmp_path, guesses, "file", reward__python=function(tmp_path, "trl"))
+    config = small_config(tmp_path, name="closure", **guesses)
+    run = augur.train(config, reward=score)
+    assert weights(run.path) == weights(tmp_path / "file")
+    assert run.metrics["critic/score/mean"] == scored[-1]["data"]["critic/score/mean"]
+
+
+def test_what_a_closure_raises_costs_its_response(tmp_path, guesses, capfd):
+    def score(completions, **columns):
+        if completions[0].strip() != ANSWER:
+            raise RuntimeError("not this one")
+        return [1.0]
+
+    run = augur.train(
+        small_config(tmp_path, **guesses), "reward.error_score=-1", "reward.max_errors=0.99", reward=score
+    )
+    assert min(step["critic/score/min"] for step in run.history) == -1
+    assert "RuntimeError: not this one" in capfd.readouterr().err
+
+
+def test_what_is_no_reward_function_is_refused(tmp_path, guesses):
+    config = small_config(tmp_path, **guesses)
+    with pytest.raises(augur.Error, match="neither TRL's"):
+        augur.train(config, reward=lambda a, b: 0)
+    with pytest.raises(augur.Error, match="no function"):
+        augur.train(config, reward=3)
+    assert made_by(tmp_path / "run") == set()
+
+
+def test_nothing_is_left_running(tmp_path, guesses):
+    config = small_config(tmp_path, **(guesses | {"train__steps": 2000, "reward__python": function(tmp_path, "trl")}))
+    process = start(config)
+    wait_for_step(tmp_path / "run", 1, process)
+
+    def workers() -> list[str]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = entry.read_text().split("\0")
+            except OSError:  # it has just ended
+                continue
+            if str(tmp_path / "rewards.py") in words:
+                found.append(entry.parent.name)
+        return found
+
+    assert len(workers()) == 2
+    process.kill()
+    process.communicate()
+    for _ in range(100):
+        if not workers():
+            return
+        subprocess.run(["sleep", "0.1"])
+    raise AssertionError(workers())
+
+
+def test_the_program_of_the_package_scores_too(tmp_path, guesses):
+    config = small_config(tmp_path, **(guesses | {"reward__python": function(tmp_path, "trl")}))
+    plain, _ = trained(tmp_path, guesses, "plain")
+    done = subprocess.run(
+        [ROOT / ".venv/bin/python", "-m", "augur", "train", config],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert weights(tmp_path / "plain") == weights(tmp_path / "run")

@@ -1,0 +1,109 @@
+#include "reward/workers.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/python.h"
+#include "message_of.h"
+#include "reward/python_function.h"
+
+namespace augur {
+namespace {
+
+constexpr const char* kFunctions = R"(
+import os, time
+
+def length(prompts, completions, **columns):
+    return [float(len(c)) for c in completions]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    if solution_str == "raise":
+        raise ValueError("a bad response")
+    if solution_str == "die":
+        os._exit(3)
+    if solution_str == "hang":
+        time.sleep(60)
+    return {"score": 1 if solution_str == ground_truth else 0, "length": len(solution_str), "pred": "x"}
+
+def other(a, b):
+    return 0
+
+def nothing(prompts, completions):
+    return [None]
+)";
+
+class RewardWorkersTest : public testing::Test {
+ protected:
+  RewardWorkersTest() {
+    SetPython({"python3", AUGUR_SOURCE_DIR "/python/augur"});
+    WriteFileAtomically(file_, kFunctions);
+  }
+  ~RewardWorkersTest() override { std::filesystem::remove(file_); }
+
+  PythonReward Reward(const std::string& name, int64_t workers = 2) const {
+    return {.function = file_.string() + ":" + name, .interpreter = "", .workers = workers, .timeout_s = 1};
+  }
+  static Json Response(const std::string& text) {
+    return {{"data_source", "s"},
+            {"prompt", "p"},
+            {"text", text},
+            {"tokens", {1}},
+            {"ground_truth", "yes"},
+            {"extra_info", nullptr},
+            {"columns", {{"answer", "yes"}}}};
+  }
+
+  const std::filesystem::path file_ =
+      std::filesystem::path(testing::TempDir()) / ("rewards_" + std::to_string(::getpid()) + ".py");
+};
+
+TEST_F(RewardWorkersTest, ScoresComeBackToThoseWhoAsked) {
+  const auto workers = StartRewardWorkers(Reward("length", 3));
+  std::vector<std::future<RewardOutcome>> results;
+  for (size_t i = 0; i < 10000; ++i) results.push_back(workers->Score(Response(std::string(i % 97, 'x'))));
+  for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].get().score, static_cast<double>(i % 97));
+  EXPECT_EQ(workers->restarts(), 0);
+}
+
+TEST_F(RewardWorkersTest, OnlyTheResponseThatBreaksAWorkerFails) {
+  const auto workers = StartRewardWorkers(Reward("compute_score"));
+  const std::vector<std::string> texts = {"yes", "raise", "no", "die", "yes", "hang", "yes", "no"};
+  std::vector<std::future<RewardOutcome>> results;
+  for (const std::string& text : texts) results.push_back(workers->Score(Response(text)));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const RewardOutcome outcome = results[i].get();
+    EXPECT_EQ(outcome.failed, texts[i] == "raise" || texts[i] == "die" || texts[i] == "hang") << texts[i];
+    if (outcome.failed) continue;
+    EXPECT_EQ(outcome.score, texts[i] == "yes" ? 1 : 0);
+    EXPECT_EQ(outcome.figures.at("length"), static_cast<double>(texts[i].size()));
+    EXPECT_EQ(outcome.answer, "x");
+  }
+  EXPECT_EQ(workers->restarts(), 2);
+}
+
+TEST_F(RewardWorkersTest, WhatIsNoScoreFails) {
+  const auto workers = StartRewardWorkers(Reward("nothing"));
+  const RewardOutcome outcome = workers->Score(Response("x")).get();
+  EXPECT_TRUE(outcome.failed);
+  EXPECT_NE(outcome.error.find("None is no score"), std::string::npos) << outcome.error;
+}
+
+TEST_F(RewardWorkersTest, AFunctionThatCannotBeUsedIsNamed) {
+  const auto message = [&](const PythonReward& reward) {
+    return MessageOf([&] { StartRewardWorkers(reward); });
+  };
+  EXPECT_NE(message(Reward("other")).find("takes (a, b), which is neither TRL's"), std::string::npos);
+  EXPECT_NE(message(Reward("lenght")).find("defines no 'lenght'"), std::string::npos);
+  EXPECT_NE(message({.function = "none.py:f"}).find("there is no file none.py"), std::string::npos);
+  EXPECT_NE(message({.function = "rewards.py"}).find("write FILE.py:FUNCTION"), std::string::npos);
+  EXPECT_NE(message({.function = "function f"}).find("was passed to augur.train"), std::string::npos);
+  PythonReward missing = Reward("length");
+  missing.interpreter = "/nowhere/python3";
+  EXPECT_NE(message(missing).find("'/nowhere/python3' cannot be started"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace augur
