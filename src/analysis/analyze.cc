@@ -33,6 +33,9 @@ void CheckConfig(const RlConfig& config) {
     throw Error("algorithm", "analyze needs a loss that is the masked surrogate alone",
                 "set algorithm.kl_coef=0 and algorithm.entropy_bonus=0");
   }
+  if (config.lora.rank > 0 || !config.lora.adapter.empty()) {
+    throw Error("lora.rank", "analyze follows updates of all weights", "set lora.rank=0");
+  }
   if (config.algorithm.anchor != Anchor::kRollout) {
     throw Error("algorithm.anchor", "analyze measures from the log-probs that the rollouts recorded",
                 "set algorithm.anchor=rollout");

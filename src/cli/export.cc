@@ -28,9 +28,9 @@ std::optional<DType> ParseExportType(const std::string& name) {
 
 void RunExport(const ExportFlags& flags) {
   const std::optional<DType> dtype = ParseExportType(flags.dtype);
-  const Export made = ExportCheckpoint(CheckpointOf(flags.from), flags.out, dtype);
-  fmt::print("{}: step {} of {}, {}\n", flags.out, made.step, made.checkpoint.string(),
-             made.dtype == DType::kF32 ? "fp32" : "bf16");
+  const Export made = ExportCheckpoint(CheckpointOf(flags.from), flags.out, dtype, flags.merge);
+  const char* kind = made.adapter ? "adapter" : made.dtype == DType::kF32 ? "fp32" : "bf16";
+  fmt::print("{}: step {} of {}, {}\n", flags.out, made.step, made.checkpoint.string(), kind);
   if (made.has_tokenizer) return;
   fmt::print(stderr,
              "augur: warning: {}: without a tokenizer, since the model the run began with is gone; copy its "
@@ -45,8 +45,9 @@ void AddExportCommand(CLI::App& app) {
   const auto flags = std::make_shared<ExportFlags>();
   command->add_option("FROM", flags->from, "A run's directory, or RUN/checkpoints/global_step_N")->required();
   command->add_option("OUT", flags->out, "The directory to write; must be new or empty")->required();
-  command->add_flag("--merge", flags->merge,
-                    "Merge low-rank adapters into the weights; others are whole already");
+  command->add_flag(
+      "--merge", flags->merge,
+      "Add low-rank adapters to their base's weights: a plain model, where otherwise the adapter is written");
   command
       ->add_option("--dtype", flags->dtype,
                    "Store the weights as fp32 (the master weights), bf16, or auto: what the run computes in")

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "config/read.h"
 #include "config/write.h"
+#include "train/run/lora.h"
 
 namespace augur {
 namespace {
@@ -27,8 +28,7 @@ void Sft(const SftFlags& options) {
     fmt::print("{}\n", StopMessage(outcome, config.sft.steps));
     return;
   }
-  fmt::print("trained {} steps\nmodel: {}\n", outcome.steps,
-             (std::filesystem::path(config.run.dir) / "model").string());
+  fmt::print("trained {} steps\n{}\n", outcome.steps, DescribeResult(config.run.dir));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "config/read.h"
 #include "config/write.h"
 #include "report/report.h"
+#include "train/run/lora.h"
 #include "train/run/trainer.h"
 
 namespace augur {
@@ -50,7 +51,7 @@ void Train(const TrainFlags& options) {
     fmt::print("held-out avg@{}: {:.1f}% -> {:.1f}%\n", config.eval.samples, 100 * *outcome.before,
                100 * *outcome.after);
   }
-  fmt::print("model:  {}\nreport: {}\n", (run / "model").string(), page.string());
+  fmt::print("{}\nreport: {}\n", DescribeResult(run), page.string());
 }
 
 }  // namespace

@@ -51,6 +51,16 @@ void CheckModel(const ModelSection& model, const Places& places) {
   if (model.path.empty()) throw places.Fault("model.path", "is missing", "name a Hugging Face directory");
 }
 
+void CheckLora(const LoraSection& lora, const Places& places) {
+  if (lora.dropout != 0) {
+    throw places.Fault("lora.dropout", "is not 0, and rollouts drop nothing that training could repeat",
+                       "remove it");
+  }
+  if (lora.rank > 0 && lora.targets.empty()) {
+    throw places.Fault("lora.targets", "names no layer", "write [all-linear], or set lora.rank to 0");
+  }
+}
+
 void CheckReward(const RlConfig& config, const Places& places) {
   if (config.reward.verifier != "auto") FindVerifier(config.reward.verifier, places.Of("reward.verifier"));
   if (!config.reward.python.empty()) CheckPythonFunction(config.reward.python, places.Of("reward.python"));
@@ -128,6 +138,7 @@ void CheckConfig(const RlConfig& config, const Settings& settings, const std::st
   const Places places(settings, file);
   CheckRun(config.run, places);
   CheckModel(config.model, places);
+  CheckLora(config.lora, places);
   CheckData(config.data, places);
   CheckReward(config, places);
   CheckRollout(config.rollout, places);
@@ -140,6 +151,7 @@ void CheckConfig(const SftConfig& config, const Settings& settings, const std::s
   const Places places(settings, file);
   CheckRun(config.run, places);
   CheckModel(config.model, places);
+  CheckLora(config.lora, places);
   CheckData(config.data, places);
   CheckSchedule(config.sft.optimizer, config.sft.steps, "sft", places);
 }

@@ -32,6 +32,17 @@ struct ModelSection {
   void ReferenceField(FieldList& list);  // not for sft
 };
 
+// Low-rank adapters; part of `train` and of `sft`.
+struct LoraSection {
+  int64_t rank = 0;
+  double alpha = 32;
+  std::vector<std::string> targets = {"all-linear"};
+  double dropout = 0;
+  std::vector<std::string> modules_to_save = {"norm"};
+  std::string adapter;
+  void Fields(FieldList& list);
+};
+
 // How prompts become text and tokens; shared by training and evaluation.
 struct DataSection {
   std::vector<std::string> train;
@@ -168,6 +179,7 @@ struct LogSection {
 struct RlConfig {
   RunSection run;
   ModelSection model;
+  LoraSection lora;
   DataSection data;
   RewardSection reward;
   RolloutSection rollout;
@@ -184,6 +196,7 @@ struct RlConfig {
 struct SftConfig {
   RunSection run;
   ModelSection model;
+  LoraSection lora;
   DataSection data;
   SftSection sft;
   CheckpointSection checkpoint;

@@ -35,6 +35,24 @@ void ModelSection::ReferenceField(FieldList& list) {
            "The model of algorithm.kl_coef's penalty. Empty: this model as it was at the start.");
 }
 
+void LoraSection::Fields(FieldList& list) {
+  list.Section("lora", "Low-rank adapters in place of training every weight (docs/training.md).");
+  list.Add("rank", rank, "Rank of the adapters; 0 is off: every weight is trained.").AtLeast(0).AtMost(4096);
+  list.Add("alpha", alpha, "What an adapter adds is multiplied by alpha / rank.").Above(0);
+  list.Add(
+      "targets", targets,
+      "Which linear layers have one, by the ends of their names (q_proj, mlp.down_proj); all-linear means "
+      "all, "
+      "experts included.");
+  list.Add("dropout", dropout,
+           "Only 0: training must compute what rollouts computed, and those drop nothing.")
+      .AtLeast(0);
+  list.Add("modules_to_save", modules_to_save,
+           "Modules that are trained whole beside the adapters: norm is the final norm.");
+  list.Add("adapter", adapter,
+           "A directory in PEFT's format to go on from; rank, alpha, targets and modules are then its own.");
+}
+
 void DataSection::Fields(FieldList& list) {
   list.Section("data", "Prompts, and how they become tokens.");
   list.Add("train", train, "JSONL or Parquet files to train on, or tasks (task:sort:count=4096).");
@@ -250,6 +268,7 @@ FieldList FieldsOf(RlConfig& config) {
   config.run.Fields(list);
   config.model.Fields(list);
   config.model.ReferenceField(list);
+  config.lora.Fields(list);
   config.data.Fields(list);
   config.reward.Fields(list);
   config.rollout.Fields(list);
@@ -268,6 +287,7 @@ FieldList FieldsOf(SftConfig& config) {
   FieldList list;
   config.run.Fields(list);
   config.model.Fields(list);
+  config.lora.Fields(list);
   config.data.Fields(list);
   config.sft.Fields(list);
   config.checkpoint.Fields(list);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/run_directory.h"
+#include "model/adapter_files.h"
 
 namespace augur {
 namespace {
@@ -278,6 +279,7 @@ ModelConfig ParseModelConfig(const Json& json, std::string_view where) {
 }
 
 ModelConfig ReadModelConfig(const std::filesystem::path& directory) {
+  if (IsAdapter(directory)) return ReadModelConfig(BaseDirectory(directory));
   const std::filesystem::path path = directory / "config.json";
   if (!std::filesystem::is_directory(directory)) {
     throw Error(directory.string(), "no such directory",

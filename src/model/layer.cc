@@ -14,13 +14,13 @@ namespace augur {
 namespace {
 
 at::Tensor Multiply(const at::Tensor& x, const ModuleWeights& by, const LinearOptions& products) {
-  return Linear(x, by.weight, by.bias, products);
+  return Linear(x, by.weight, by.bias, products, by.adapters);
 }
 
 at::Tensor NormMultiply(const at::Tensor& x, const ModuleWeights& norm, double eps, const ModuleWeights& by,
                         const LinearOptions& products) {
   if (!norm.weight.defined()) return Multiply(x, by, products);
-  return NormLinear(x, norm.weight, eps, by.weight, by.bias, products);
+  return NormLinear(x, norm.weight, eps, by.weight, by.bias, products, by.adapters);
 }
 
 // The norm of what a block adds to the residual, in families that have one.
@@ -77,7 +77,8 @@ LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, c
     std::tie(middle, normal) = AddNorm(x, delta, layer[kMlpNorm], eps);
     gate_up = Multiply(normal, layer[kGateUp], products);
   }
-  const at::Tensor down = SwigluLinear(gate_up, layer[kDown].weight, layer[kDown].bias, products);
+  const ModuleWeights& last = layer[kDown];
+  const at::Tensor down = SwigluLinear(gate_up, last.weight, last.bias, products, last.adapters);
   return {middle + NormOutput(down, layer[kMlpOutNorm], eps), {}, {}};
 }
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/stop_signals.h"
 #include "formats/safetensors.h"
+#include "model/adapter_files.h"
 #include "model/weight_cast.h"
 
 namespace augur {
@@ -95,6 +96,16 @@ void Fill(const StoredTensor& tensor, const TensorView& from, const std::string&
   ReleasePages(from.bytes);
 }
 
+Model LoadMerged(const std::filesystem::path& adapter, at::ScalarType dtype, at::Device device) {
+  Model model = LoadModel(BaseDirectory(adapter), dtype, device);
+  ReadAdapter(adapter, &model);
+  model.lora.reset();
+  for (LayerWeights& layer : model.layers) {
+    for (ModuleWeights& module : layer) module = {module.weight, module.bias, {}, {}};
+  }
+  return model;
+}
+
 }  // namespace
 
 at::ScalarType ParsePrecision(std::string_view name, std::string_view where) {
@@ -124,6 +135,7 @@ at::Device ParseDevice(std::string_view name, std::string_view where) {
 }
 
 Model LoadModel(const std::filesystem::path& directory, at::ScalarType dtype, at::Device device) {
+  if (IsAdapter(directory)) return LoadMerged(directory, dtype, device);
   const ModelConfig config = ReadModelConfig(directory);
   const SafetensorsDirectory files(directory);
   const std::string where = directory.string();

@@ -15,6 +15,7 @@ at::Device ParseDevice(std::string_view name, std::string_view where);
 
 // Reads config.json and the safetensors file or shards. The bytes go from the memory map straight to their
 // place, converted on the way from bfloat16, float16 or float32; no second copy of the weights is held.
+// Of an adapter's directory (model/adapter_files.h) the base is read, and the adapter merged into it.
 // Throws Error naming the directory and the tensor: missing, unexpected, of another shape than the
 // configuration says, of another kind than floating point, NaN or infinite, or a tied head that differs from
 // the embedding.

@@ -47,7 +47,7 @@ at::Tensor StoredTensor::Part(const at::Tensor& whole) const {
 
 std::vector<int64_t> StoredTensor::Shape() const {
   std::vector<int64_t> shape = {rows};
-  if (parameter.dim() > 1) shape.push_back(parameter.size(-1));
+  for (int64_t i = expert < 0 ? 1 : 2; i < parameter.dim(); ++i) shape.push_back(parameter.size(i));
   return shape;
 }
 
@@ -88,6 +88,7 @@ std::vector<at::Tensor> LayerParameters(const LayerWeights& layer) {
   for (const ModuleWeights& module : layer) {
     if (module.weight.defined()) parameters.push_back(module.weight);
     if (module.bias.defined()) parameters.push_back(module.bias);
+    for (at::Tensor& factor : FactorsOf(module.adapters)) parameters.push_back(std::move(factor));
   }
   return parameters;
 }
@@ -95,15 +96,44 @@ std::vector<at::Tensor> LayerParameters(const LayerWeights& layer) {
 std::vector<at::Tensor> Parameters(const Model& model) {
   std::vector<at::Tensor> parameters = {model.embedding};
   for (const LayerWeights& layer : model.layers) {
-    for (at::Tensor& tensor : LayerParameters(layer)) parameters.push_back(std::move(tensor));
+    for (const ModuleWeights& module : layer) {
+      if (module.weight.defined()) parameters.push_back(module.weight);
+      if (module.bias.defined()) parameters.push_back(module.bias);
+    }
   }
   parameters.push_back(model.norm);
   if (!model.config.tied_head) parameters.push_back(model.head);
   return parameters;
 }
 
+std::vector<StoredTensor> TrainedTensors(const Model& model) {
+  if (!model.lora) return StoredTensors(model);
+  std::vector<StoredTensor> tensors;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    for (const ModuleSpec& spec : LayerTable(model.config, static_cast<int64_t>(i))) {
+      for (const LowRank& part : model.layers[i][spec.slot].adapters) {
+        const std::string name = fmt::format("model.layers.{}.{}.lora_", i, part.name);
+        tensors.push_back({name + "A.weight", part.a, spec.role, false, 0, part.a.size(0)});
+        tensors.push_back({name + "B.weight", part.b, spec.role, false, 0, part.b.size(0)});
+      }
+    }
+  }
+  for (const WholeModule& module : model.lora->whole) {
+    tensors.push_back({module.name + ".weight", module.weight, module.role, false, 0, module.weight.size(0)});
+  }
+  return tensors;
+}
+
+std::vector<at::Tensor> TrainedParameters(const Model& model) {
+  if (!model.lora) return Parameters(model);
+  std::vector<at::Tensor> parameters;
+  for (const StoredTensor& tensor : TrainedTensors(model)) parameters.push_back(tensor.parameter);
+  return parameters;
+}
+
 void SetRequiresGrad(const Model& model, bool requires_grad) {
-  for (const at::Tensor& parameter : Parameters(model)) parameter.set_requires_grad(requires_grad);
+  for (const at::Tensor& parameter : Parameters(model)) parameter.set_requires_grad(false);
+  for (const at::Tensor& parameter : TrainedParameters(model)) parameter.set_requires_grad(requires_grad);
 }
 
 }  // namespace augur

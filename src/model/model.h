@@ -4,11 +4,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
 #include "model/layer_table.h"
+#include "ops/low_rank.h"
 
 namespace augur {
 
@@ -16,11 +18,28 @@ namespace augur {
 struct ModuleWeights {
   at::Tensor weight;  // [width], [out, in] or [experts, out, in]
   at::Tensor bias;    // [out], or undefined
+  // With adapters the weight is base + scale b a, rounded (model/adapter.h).
+  at::Tensor base;
+  std::vector<LowRank> adapters;
 };
 
 // The modules of one layer, by Slot.
 struct LayerWeights : std::array<ModuleWeights, kSlots> {
   bool sparse() const { return (*this)[kRouter].weight.defined(); }
+};
+
+// A module that is trained whole while adapters are.
+struct WholeModule {
+  std::string name;   // "model.norm"
+  at::Tensor weight;  // the Model's
+  at::Tensor base;    // what it was at first
+  Role role;
+};
+
+struct LoraState {
+  int64_t rank = 0;
+  double alpha = 0;
+  std::vector<WholeModule> whole;
 };
 
 struct Model {
@@ -30,6 +49,7 @@ struct Model {
   at::Tensor norm;                 // [hidden]
   at::Tensor head;                 // [vocab, hidden]; the embedding itself when tied
   at::Tensor inverse_frequencies;  // [head_dim / 2] float32
+  std::optional<LoraState> lora;   // only adapters and some modules are trained
 };
 
 // One tensor of a Hugging Face directory: a range of rows of a parameter, of one expert where there are
@@ -54,10 +74,16 @@ Model AllocateModel(const ModelConfig& config, at::ScalarType dtype, at::Device 
 // Every tensor of the directory form exactly once, in the order of the layers. A tied head is not among them.
 std::vector<StoredTensor> StoredTensors(const Model& model);
 
-// The distinct parameters in a fixed order; those of one layer alone.
+// The distinct parameters in a fixed order. Of one layer alone, with the factors of adapters.
 std::vector<at::Tensor> Parameters(const Model& model);
 std::vector<at::Tensor> LayerParameters(const LayerWeights& layer);
 
+// What training changes: every parameter, or the factors of adapters ("….q_proj.lora_A.weight") and the
+// modules that are trained whole.
+std::vector<StoredTensor> TrainedTensors(const Model& model);
+std::vector<at::Tensor> TrainedParameters(const Model& model);
+
+// Of the trained parameters; others require none.
 void SetRequiresGrad(const Model& model, bool requires_grad);
 
 }  // namespace augur

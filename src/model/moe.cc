@@ -7,10 +7,12 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/one_hot.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/fp8_product.h"
@@ -83,11 +85,16 @@ struct Fp8GroupedLinear : torch::autograd::Function<Fp8GroupedLinear> {
   }
 };
 
+// Whether grouped products take rows and matrices [experts, ..., ...] of these sizes.
+bool HasGroupedProduct(const at::Tensor& rows, const at::Tensor& matrices) {
+  return rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && matrices.size(1) % 8 == 0 &&
+         matrices.size(2) % 8 == 0;
+}
+
 // rows [N, in], those of expert e ending before ends[e]; weights [experts, out, in] → [N, out].
 at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& ends,
                          const LinearOptions& products) {
-  const bool aligned = weights.size(1) % 8 == 0 && weights.size(2) % 8 == 0;
-  if (rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && aligned) {
+  if (HasGroupedProduct(rows, weights)) {
     if (!products.fp8) return at::_grouped_mm(rows, weights.transpose(1, 2), ends);
     if (HasFp8GroupedProduct(weights)) return Fp8GroupedLinear::apply(rows, weights, ends);
   }
@@ -103,11 +110,71 @@ at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, cons
   return at::cat(parts, 0);
 }
 
-}  // namespace
+// Calls f with each expert that has rows, their begin and their count.
+template <typename F>
+void ForEachExpert(const at::Tensor& ends, F f) {
+  const at::Tensor host = ends.cpu();
+  int64_t begin = 0;
+  for (int64_t e = 0; e < host.size(0); ++e) {
+    const int64_t end = host.const_data_ptr<int32_t>()[e];
+    if (end > begin) f(e, begin, end - begin);
+    begin = end;
+  }
+}
 
-MoeOutput RouteThrough(const MoeConfig& config, const at::Tensor& router, const at::Tensor& x,
-                       const at::Tensor& replay, const Experts& experts) {
-  const at::Tensor logits = at::linear(x, router);
+// GroupedLinear of weights that stand for base + scale b a (ops/low_rank.h), a [experts, rank, in] and
+// b [experts, out, rank]: gradients go to the rows, a and b.
+struct LowRankGroupedLinear : torch::autograd::Function<LowRankGroupedLinear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& weights,
+                            const at::Tensor& ends, const at::Tensor& a, const at::Tensor& b, double scale,
+                            bool fp8) {
+    context->save_for_backward({rows, weights, ends, a, b});
+    context->saved_data["scale"] = scale;
+    context->saved_data["fp8"] = fp8;
+    return GroupedLinear(rows, weights, ends, {.fp8 = fp8});
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor grad = grads[0].contiguous(), &rows = saved[0], &weights = saved[1], &ends = saved[2];
+    const at::Tensor a = saved[3].to(rows.scalar_type()), b = saved[4].to(rows.scalar_type());
+    const double scale = context->saved_data["scale"].toDouble();
+    const bool fp8 = context->saved_data["fp8"].toBool();
+    const bool grouped = HasGroupedProduct(rows, weights) && HasGroupedProduct(rows, a) &&
+                         HasGroupedProduct(rows, b) && (!fp8 || HasFp8GroupedProduct(weights));
+    variable_list result(7);
+    if (grouped) {
+      result[0] = fp8 ? Fp8GroupedProduct(RoundRowsToFp8(grad), RoundRowsToFp8(weights.transpose(1, 2)), ends)
+                      : at::_grouped_mm(grad, weights, ends);
+      const at::Tensor behind = at::_grouped_mm(grad, b, ends);                 // [N, rank]
+      const at::Tensor inner = at::_grouped_mm(rows, a.transpose(1, 2), ends);  // [N, rank]
+      result[3] = at::_grouped_mm(behind.t(), rows, ends).to(at::kFloat).mul_(scale);
+      result[4] = at::_grouped_mm(grad.t(), inner, ends).to(at::kFloat).mul_(scale);
+      return result;
+    }
+    result[0] = at::zeros_like(rows);
+    result[3] = at::zeros_like(saved[3]);
+    result[4] = at::zeros_like(saved[4]);
+    ForEachExpert(ends, [&](int64_t e, int64_t begin, int64_t count) {
+      const at::Tensor dy = grad.narrow(0, begin, count), x = rows.narrow(0, begin, count);
+      result[0].narrow(0, begin, count).copy_(LinearInputGradient(dy, weights[e], fp8));
+      const std::vector<at::Tensor> found = LowRankGradients(x, dy, {a[e], b[e]}, {{0}, {scale}});
+      result[3][e].copy_(found[0]);
+      result[4][e].copy_(found[1]);
+    });
+    return result;
+  }
+};
+
+at::Tensor MultiplyExperts(const at::Tensor& rows, const ModuleWeights& by, const at::Tensor& ends,
+                           const LinearOptions& products) {
+  if (by.adapters.empty()) return GroupedLinear(rows, by.weight, ends, products);
+  const LowRank& part = by.adapters.front();  // of all outputs
+  return LowRankGroupedLinear::apply(rows, by.weight, ends, part.a, part.b, part.scale, products.fp8);
+}
+
+MoeOutput RouteByLogits(const MoeConfig& config, const at::Tensor& logits, const at::Tensor& x,
+                        const at::Tensor& replay, const Experts& experts) {
   const Route route = ChooseExperts(config, logits, replay);
   // Rows of the same expert side by side: row r of `rows` is token order[r] / experts_per_token. Nothing here
   // waits for the device, and every sum has its order.
@@ -124,13 +191,21 @@ MoeOutput RouteThrough(const MoeConfig& config, const at::Tensor& router, const 
   return {(apart * route.weights.unsqueeze(2)).sum(1), logits, route.experts};
 }
 
+}  // namespace
+
+MoeOutput RouteThrough(const MoeConfig& config, const at::Tensor& router, const at::Tensor& x,
+                       const at::Tensor& replay, const Experts& experts) {
+  return RouteByLogits(config, at::linear(x, router), x, replay, experts);
+}
+
 MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
                      const at::Tensor& replay, const LinearOptions& products) {
-  return RouteThrough(
-      config, layer[kRouter].weight, x, replay, [&](const at::Tensor& rows, const at::Tensor& ends) {
-        const at::Tensor gate_up = GroupedLinear(rows, layer[kExpertsGateUp].weight, ends, products);
-        return GroupedLinear(Swiglu(gate_up), layer[kExpertsDown].weight, ends, products);
-      });
+  const ModuleWeights& router = layer[kRouter];
+  const at::Tensor logits = Linear(x, router.weight, router.bias, {}, router.adapters);
+  return RouteByLogits(config, logits, x, replay, [&](const at::Tensor& rows, const at::Tensor& ends) {
+    const at::Tensor gate_up = MultiplyExperts(rows, layer[kExpertsGateUp], ends, products);
+    return MultiplyExperts(Swiglu(gate_up), layer[kExpertsDown], ends, products);
+  });
 }
 
 at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits) {

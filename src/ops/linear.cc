@@ -56,22 +56,17 @@ at::Tensor MultiplyFp8(const Fp8Rows& x, const at::Tensor& weight, const at::Ten
   return bias.defined() ? product + bias : product;
 }
 
-struct Products {
-  at::Tensor input, weight;
-};
-
-// Gradients of the input and the weight from that of the result.
-Products MultiplyBack(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, bool fp8) {
-  if (!fp8) return {at::mm(grad, weight), at::mm(grad.t(), x)};
-  // The sums of dX run over output channels, so the weight takes a scale per input channel here.
-  return {Fp8Product(RoundRowsToFp8(grad), RoundRowsToFp8(weight.t()), x.scalar_type()), at::mm(grad.t(), x)};
-}
-
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& source, const Optional& norm,
                             const at::Tensor& weight, const Optional& bias, int64_t before, double eps,
-                            bool fp8) {
-    context->save_for_backward({source, norm.value_or(at::Tensor()), weight});
+                            bool fp8, at::TensorList factors, const LowRankPlaces& places) {
+    variable_list saved = {source, norm.value_or(at::Tensor()), weight};
+    saved.insert(saved.end(), factors.begin(), factors.end());
+    context->save_for_backward(saved);
+    context->saved_data["begins"] = places.begins;
+    context->saved_data["scales"] = places.scales;
+    context->saved_data["weight"] = weight.requires_grad();
+    context->saved_data["source"] = source.requires_grad();
     context->saved_data["before"] = before;
     context->saved_data["eps"] = eps;
     context->saved_data["fp8"] = fp8;
@@ -93,46 +88,62 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       if (norm.defined()) norm = norm.detach().requires_grad_(true);
       x = MakeInput(before, source, norm, context->saved_data["eps"].toDouble());
     }
-    Products products = MultiplyBack(grad, x.detach(), saved[2], context->saved_data["fp8"].toBool());
     variable_list result(7);
-    result[2] = products.weight;
+    if (context->saved_data["weight"].toBool()) result[2] = at::mm(grad.t(), x.detach());
     if (context->saved_data["bias"].toBool()) result[3] = grad.sum(0);
-    if (before == kNothing) {
-      result[0] = products.input;
-    } else {
+    if (before != kNothing || context->saved_data["source"].toBool()) {
+      result[0] = LinearInputGradient(grad, saved[2], context->saved_data["fp8"].toBool());
+    }
+    if (before != kNothing) {
       const variable_list inputs = norm.defined() ? variable_list{source, norm} : variable_list{source};
-      const variable_list found = torch::autograd::grad({x}, inputs, {products.input});
+      const variable_list found = torch::autograd::grad({x}, inputs, {result[0]});
       result[0] = found[0];
       if (norm.defined()) result[1] = found[1];
     }
+    const LowRankPlaces places{context->saved_data["begins"].toIntVector(),
+                               context->saved_data["scales"].toDoubleVector()};
+    const variable_list factors(saved.begin() + 3, saved.end());
+    for (at::Tensor& gradient : LowRankGradients(x.detach(), grad, factors, places)) {
+      result.push_back(std::move(gradient));
+    }
+    result.emplace_back();  // the places
     return result;
   }
 };
 
 at::Tensor Apply(Before before, const at::Tensor& source, const at::Tensor& norm, double eps,
-                 const at::Tensor& weight, const at::Tensor& bias, bool fp8) {
+                 const at::Tensor& weight, const at::Tensor& bias, bool fp8,
+                 const std::vector<LowRank>& low_rank) {
+  const std::vector<at::Tensor> factors = FactorsOf(low_rank);
   return LinearFunction::apply(source, Optional(norm), weight, Optional(bias), static_cast<int64_t>(before),
-                               eps, fp8);
+                               eps, fp8, at::TensorList(factors), PlacesOf(low_rank));
 }
 
 }  // namespace
 
+at::Tensor LinearInputGradient(const at::Tensor& grad, const at::Tensor& weight, bool fp8) {
+  if (!fp8) return at::mm(grad, weight);
+  // The sums run over output channels, so the weight takes a scale per input channel here.
+  return Fp8Product(RoundRowsToFp8(grad), RoundRowsToFp8(weight.t()), weight.scalar_type());
+}
+
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  const LinearOptions& options) {
-  if (!options.fp8) return Multiply(x, weight, bias);
-  return Apply(kNothing, x, {}, 0, weight, bias, true);
+                  const LinearOptions& options, const std::vector<LowRank>& low_rank) {
+  if (!options.fp8 && low_rank.empty()) return Multiply(x, weight, bias);
+  return Apply(kNothing, x, {}, 0, weight, bias, options.fp8, low_rank);
 }
 
 at::Tensor NormLinear(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight,
-                      const at::Tensor& bias, const LinearOptions& options) {
-  if (!options.recompute) return Linear(RmsNorm(x, norm, eps), weight, bias, options);
-  return Apply(kNorm, x, norm, eps, weight, bias, options.fp8);
+                      const at::Tensor& bias, const LinearOptions& options,
+                      const std::vector<LowRank>& low_rank) {
+  if (!options.recompute) return Linear(RmsNorm(x, norm, eps), weight, bias, options, low_rank);
+  return Apply(kNorm, x, norm, eps, weight, bias, options.fp8, low_rank);
 }
 
 at::Tensor SwigluLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        const LinearOptions& options) {
-  if (!options.recompute) return Linear(Swiglu(x), weight, bias, options);
-  return Apply(kSwiglu, x, {}, 0, weight, bias, options.fp8);
+                        const LinearOptions& options, const std::vector<LowRank>& low_rank) {
+  if (!options.recompute) return Linear(Swiglu(x), weight, bias, options, low_rank);
+  return Apply(kSwiglu, x, {}, 0, weight, bias, options.fp8, low_rank);
 }
 
 }  // namespace augur

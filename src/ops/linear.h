@@ -4,6 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
+#include "ops/low_rank.h"
+
 namespace augur {
 
 struct LinearOptions {
@@ -15,14 +19,19 @@ struct LinearOptions {
   bool fp8 = false;
 };
 
-// x weight' + bias; x [rows, in], weight [out, in], bias [out] or undefined.
+// x weight' + bias; x [rows, in], weight [out, in], bias [out] or undefined. `low_rank` is part of the
+// weight, which has no gradient of its own then; its factors have.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  const LinearOptions& options);
+                  const LinearOptions& options, const std::vector<LowRank>& low_rank = {});
+
+// The gradient of x from that of the result.
+at::Tensor LinearInputGradient(const at::Tensor& grad, const at::Tensor& weight, bool fp8);
 
 // The same of RmsNorm(x, norm, eps), and of Swiglu(x).
 at::Tensor NormLinear(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight,
-                      const at::Tensor& bias, const LinearOptions& options);
+                      const at::Tensor& bias, const LinearOptions& options,
+                      const std::vector<LowRank>& low_rank = {});
 at::Tensor SwigluLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        const LinearOptions& options);
+                        const LinearOptions& options, const std::vector<LowRank>& low_rank = {});
 
 }  // namespace augur

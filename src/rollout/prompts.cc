@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "data/prompt_set.h"
+#include "model/adapter_files.h"
 #include "model/load.h"
 
 namespace augur {
@@ -46,7 +47,8 @@ void WarnOfLongPrompts(const TokenizedPrompts& prompts, const std::vector<std::s
 
 }  // namespace
 
-ModelText ModelText::FromDirectory(const std::filesystem::path& directory, const DataSection& data) {
+ModelText ModelText::FromDirectory(const std::filesystem::path& model, const DataSection& data) {
+  const std::filesystem::path directory = BaseDirectory(model);
   Tokenizer tokenizer = Tokenizer::FromDirectory(directory);
   ChatFormat chat = data.chat_format == "auto" ? ChatFormat::FromDirectory(directory)
                                                : ChatFormat::Named(data.chat_format, "data.chat_format");

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from conftest import PROGRAM, ROOT
 
@@ -33,6 +33,33 @@ def make_policy(
             tie_word_embeddings=True,
         )
     )
+    return save_policy(model, directory, scale)
+
+
+def make_moe_policy(directory: Path, seed: int = 0, scale: float = 0.12) -> Path:
+    """The same of a Qwen3 with experts."""
+    torch.manual_seed(seed)
+    model = Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(
+            vocab_size=VOCAB,
+            hidden_size=32,
+            intermediate_size=48,
+            moe_intermediate_size=24,
+            num_experts=8,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            max_position_embeddings=128,
+            tie_word_embeddings=True,
+        )
+    )
+    return save_policy(model, directory, scale)
+
+
+def save_policy(model: PreTrainedModel, directory: Path, scale: float) -> Path:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_((1 if "norm" in name else 0) + scale * torch.randn_like(parameter))

@@ -8,6 +8,8 @@
 #include "base/json.h"
 #include "base/run_directory.h"
 #include "formats/safetensors.h"
+#include "model/adapter_files.h"
+#include "model/load.h"
 #include "model/save.h"
 #include "model/weight_cast.h"
 #include "train/checkpoint/checkpoint.h"
@@ -69,7 +71,8 @@ fs::path CheckpointOf(const fs::path& path) {
   return *found;
 }
 
-Export ExportCheckpoint(const fs::path& checkpoint, const fs::path& out, std::optional<DType> dtype) {
+Export ExportCheckpoint(const fs::path& checkpoint, const fs::path& out, std::optional<DType> dtype,
+                        bool merge) {
   RequireEmpty(out);
   const fs::path path = checkpoint / kCheckpointState;
   const Json state = ParseJson(ReadFile(path), path.string());
@@ -78,9 +81,22 @@ Export ExportCheckpoint(const fs::path& checkpoint, const fs::path& out, std::op
     const Json& source = state.at("model");
     made.step = state.at("step");
     made.dtype = dtype.value_or(source.at("dtype") == "fp32" ? DType::kF32 : DType::kBF16);
+    if (IsAdapter(checkpoint) && !merge) {
+      if (dtype)
+        throw Error("--dtype", "adapters are stored as they are trained", "leave it out, or --merge them");
+      CopyAdapter(checkpoint, out);
+      made.adapter = true;
+      made.has_tokenizer = CopyTokenizer(source.at("path").get<std::string>(), out);
+      return made;
+    }
+    const at::ScalarType type = made.dtype == DType::kF32 ? at::kFloat : at::kBFloat16;
+    if (IsAdapter(checkpoint)) {
+      SaveModel(LoadModel(checkpoint, type, at::Device(at::kCPU)), out);
+      made.has_tokenizer = CopyTokenizer(source.at("path").get<std::string>(), out);
+      return made;
+    }
     const Model model =
-        AllocateModel(ParseModelConfig(source.at("config"), path.string()),
-                      made.dtype == DType::kF32 ? at::kFloat : at::kBFloat16, at::Device(at::kCPU));
+        AllocateModel(ParseModelConfig(source.at("config"), path.string()), type, at::Device(at::kCPU));
     FillFromMaster(checkpoint / kCheckpointTensors, model);
     SaveModel(model, out);
     const fs::path run = fs::absolute(checkpoint).lexically_normal().parent_path().parent_path();

@@ -14,6 +14,7 @@ struct Export {
   int64_t step = 0;
   DType dtype = DType::kF32;
   bool has_tokenizer = false;
+  bool adapter = false;  // an adapter was written, not a model
 };
 
 // The checkpoint that `path` is, or the one where the run `path` stands. Throws Error where it is neither, or
@@ -22,8 +23,9 @@ std::filesystem::path CheckpointOf(const std::filesystem::path& path);
 
 // Writes the master weights, rounded to `dtype` (by default what the run computes in, so that the last
 // checkpoint of a run gives its model/), with configuration and tokenizer, to `out`, which must be new or
-// empty. The tokenizer is that of the run's model.path, while it is there, or of its model/.
+// empty. The tokenizer is that of the run's model.path, while it is there, or of its model/. Of a run with
+// adapters those are written, in PEFT's format, or with `merge` the model that they and their base make.
 Export ExportCheckpoint(const std::filesystem::path& checkpoint, const std::filesystem::path& out,
-                        std::optional<DType> dtype);
+                        std::optional<DType> dtype, bool merge);
 
 }  // namespace augur

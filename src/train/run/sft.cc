@@ -11,13 +11,14 @@
 #include "config/read.h"
 #include "config/write.h"
 #include "data/prompt_order.h"
+#include "model/adapter_files.h"
 #include "model/load.h"
 #include "model/random_init.h"
-#include "model/save.h"
 #include "rollout/device.h"
 #include "rollout/prompts.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/state_tensors.h"
+#include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/step/bad_updates.h"
 #include "train/step/schedule.h"
@@ -32,10 +33,15 @@ namespace fs = std::filesystem;
 Model StartModel(const SftConfig& config, at::Device device) {
   const ModelSection& model = config.model;
   const ModelConfig shape = ReadModelConfig(model.path);
-  RequireTrainingMemory(model.path, shape, model.precision, config.sft.optimizer, device);
+  const auto seed = static_cast<uint64_t>(config.run.seed);
+  if (!UsesLora(config.lora)) {
+    RequireTrainingMemory(model.path, shape, model.precision, config.sft.optimizer, device);
+  }
   const at::ScalarType type = TrainerType(model.precision);
-  if (!config.sft.from_scratch) return LoadModel(model.path, type, device);
-  return RandomModel(shape, type, device, static_cast<uint64_t>(config.run.seed));
+  if (config.sft.from_scratch) return RandomModel(shape, type, device, seed);
+  Model start = LoadModel(model.path, type, device);
+  StartLora(config.lora, seed, &start);
+  return start;
 }
 
 // The steps of supervised fine-tuning: one update each.
@@ -94,6 +100,7 @@ std::string SftWork::Headline(const Metrics& metrics) const {
 }
 
 Json SftWork::Save(const fs::path& directory) {
+  if (model_.lora) SaveAdapter(model_, config_.model.path, directory);
   SaveStateTensors(optimizer_.State(), directory / kCheckpointTensors);
   return {{"updates", optimizer_.updates()}, {"bad_in_row", bad_updates_.in_row()}};
 }
@@ -105,14 +112,18 @@ void SftWork::Load(int64_t /*step*/, const fs::path& directory, const Json& stat
 }
 
 void SftWork::Finish(int64_t /*step*/, double /*seconds*/) {
-  const fs::path out = fs::path(config_.run.dir) / kRunModel;
-  SaveModel(model_, out);
-  CopyTokenizerFiles(config_.model.path, out);
+  SaveResult(model_, config_.model.path, config_.run.dir);
 }
 
 }  // namespace
 
-RunResult RunSft(const SftConfig& config) {
+RunResult RunSft(const SftConfig& given) {
+  SftConfig config = given;
+  TakeAdapterDirectory(&config.model, &config.lora);
+  if (config.sft.from_scratch && UsesLora(config.lora)) {
+    throw Error("lora.rank", "has nothing to adapt: sft.from_scratch begins with random weights",
+                "set one of them");
+  }
   SftConfig resolved = config;
   const RunSetup setup{
       .name = "sft",

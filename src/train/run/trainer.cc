@@ -15,10 +15,11 @@
 #include "config/read.h"
 #include "config/write.h"
 #include "eval/evaluate.h"
+#include "model/adapter_files.h"
 #include "model/load.h"
-#include "model/save.h"
 #include "rollout/device.h"
 #include "train/checkpoint/run_state.h"
+#include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/run/overlap.h"
 #include "train/run/run_loop.h"
@@ -34,6 +35,8 @@ namespace fs = std::filesystem;
 
 std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   if (config.algorithm.kl_coef == 0) return std::nullopt;
+  if (UsesLora(config.lora) && config.model.reference.empty())
+    return std::nullopt;  // the base, which is there
   const std::string& path = config.model.reference.empty() ? config.model.path : config.model.reference;
   const int64_t tokens = ReadModelConfig(config.model.path).vocab_size;
   if (const int64_t others = ReadModelConfig(path).vocab_size; others != tokens) {
@@ -46,9 +49,13 @@ std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
 
 Model LoadPolicy(const RlConfig& config, at::Device device) {
   const ModelSection& model = config.model;
-  RequireTrainingMemory(model.path, ReadModelConfig(model.path), model.precision, config.train.optimizer,
-                        device);
-  return LoadModel(model.path, TrainerType(model.precision), device);
+  if (!UsesLora(config.lora)) {
+    RequireTrainingMemory(model.path, ReadModelConfig(model.path), model.precision, config.train.optimizer,
+                          device);
+  }
+  Model policy = LoadModel(model.path, TrainerType(model.precision), device);
+  StartLora(config.lora, static_cast<uint64_t>(config.run.seed), &policy);
+  return policy;
 }
 
 double PeakMemoryGib() {
@@ -95,7 +102,10 @@ class RlWork : public StepWork {
   std::string Headline(const Metrics& metrics) const override;
   bool EvaluationDue(int64_t step) const override;
   std::string Evaluate(int64_t step, const StageWatch& watch, Metrics* metrics) override;
-  Json Save(const fs::path& directory) override { return SaveState(state_, learner_, directory); }
+  Json Save(const fs::path& directory) override {
+    if (model_.lora) SaveAdapter(model_, config_.model.path, directory);
+    return SaveState(state_, learner_, directory);
+  }
   void Load(int64_t step, const fs::path& directory, const Json& state) override;
   void Finish(int64_t step, double seconds) override;
   std::string MemoryRemedy(std::string_view stage) const override;
@@ -305,8 +315,7 @@ std::string RlWork::Headline(const Metrics& metrics) const {
 
 void RlWork::Finish(int64_t step, double seconds) {
   const fs::path run = config_.run.dir;
-  SaveModel(model_, run / kRunModel);
-  CopyTokenizerFiles(config_.model.path, run / kRunModel);
+  SaveResult(model_, config_.model.path, run);
   const auto or_null = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   const Json summary = {{"before", or_null(state_.before)},
                         {"after", or_null(state_.after)},
@@ -327,7 +336,9 @@ std::string RlWork::MemoryRemedy(std::string_view stage) const {
 
 }  // namespace
 
-TrainOutcome RunTraining(const RlConfig& config, const TrainOptions& options) {
+TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
+  RlConfig config = given;
+  TakeAdapterDirectory(&config.model, &config.lora);
   std::vector<std::string> files = config.data.train;
   files.insert(files.end(), config.eval.files.begin(), config.eval.files.end());
   RlConfig resolved = config;

@@ -6,6 +6,7 @@
 
 #include "kernels/head/decide.h"
 #include "mask/outside_budget.h"
+#include "model/adapter.h"
 #include "ops/typed_data.h"
 #include "reward/advantage.h"
 #include "rollout/device.h"
@@ -101,6 +102,7 @@ Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model
     : config_(config),
       model_(model),
       reference_(std::move(reference)),
+      base_reference_(config.algorithm.kl_coef != 0 && model.lora && !reference_),
       loss_(MakeStepLoss(config, vocab_size)),
       optimizer_(model, MakeOptimizerOptions(config.train.optimizer)),
       bad_updates_(config.train.optimizer.max_bad_updates) {}
@@ -147,8 +149,11 @@ void Learner::AddAnchors(std::span<TrainSample> samples) const {
       }
     }
   }
-  if (reference_) {
-    const std::vector<std::vector<float>> reference = ScoreSupport(*reference_, samples, loss_);
+  if (reference_ || base_reference_) {
+    std::optional<BaseWeights> base;
+    if (base_reference_) base.emplace(model_);
+    const Model& scorer = base ? base->model() : *reference_;
+    const std::vector<std::vector<float>> reference = ScoreSupport(scorer, samples, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;
       for (int64_t t = 0; t < samples[i].tokens(); ++t) {
@@ -231,7 +236,7 @@ void Learner::Update(int64_t step, std::span<const TrainSample> samples, const L
   metrics->AddSum("actor/skipped_updates", result.skipped ? 1 : 0);
   if (!result.skipped) {
     metrics->AddMean("actor/grad_norm", result.grad_norm, 1);
-    AddSumsToMetrics(sums, reference_.has_value(), metrics);
+    AddSumsToMetrics(sums, reference_ || base_reference_, metrics);
   }
   bad_updates_.Count(result.skipped, step);
 }

@@ -33,8 +33,9 @@ struct LearnHooks {
 
 class Learner {
  public:
-  // The model must outlive this object. `reference` is needed where algorithm.kl_coef is not 0. Of the head's
-  // rows the first `vocabulary` are tokens.
+  // The model must outlive this object. `reference` is needed where algorithm.kl_coef is not 0, unless the
+  // model has adapters: without one their base is the reference. Of the head's rows the first `vocab_size`
+  // are tokens.
   Learner(const RlConfig& config, const Model& model, std::optional<Model> reference, int64_t vocab_size);
 
   // Learns from the experience in step `step`, from 1, and adds the figures. Throws Error after
@@ -58,6 +59,7 @@ class Learner {
   const RlConfig& config_;
   const Model& model_;
   const std::optional<Model> reference_;
+  const bool base_reference_;  // the model without its adapters
   StepLoss loss_;
   Optimizer optimizer_;
   BadUpdates bad_updates_;

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernels/adamw.h"
+#include "model/adapter.h"
 #include "ops/device.h"
 
 namespace augur {
@@ -32,7 +33,10 @@ OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields) {
 }
 
 Optimizer::Optimizer(const Model& model, const OptimizerOptions& options)
-    : model_(model), options_(options), parameters_(Parameters(model)), gradients_(parameters_.size()) {
+    : model_(model),
+      options_(options),
+      parameters_(TrainedParameters(model)),
+      gradients_(parameters_.size()) {
   const at::NoGradGuard no_grad;
   for (const at::Tensor& parameter : parameters_) {
     master_.push_back(IsMaster(parameter) ? parameter.detach() : parameter.detach().to(at::kFloat));
@@ -126,6 +130,7 @@ UpdateResult Optimizer::Update(double lr) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (gradients_[i].defined()) UpdateParameter(i, lr, scale);
     }
+    if (model_.lora) MergeAdapters(model_);
   }
   DropGradient();
   return result;
@@ -133,7 +138,7 @@ UpdateResult Optimizer::Update(double lr) {
 
 std::vector<StateTensor> Optimizer::State() const {
   std::vector<StateTensor> state;
-  for (const StoredTensor& stored : StoredTensors(model_)) {
+  for (const StoredTensor& stored : TrainedTensors(model_)) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (!parameters_[i].is_same(stored.parameter)) continue;
       state.push_back({"master." + stored.name, stored.Part(master_[i])});
@@ -158,6 +163,7 @@ void Optimizer::Restored(int64_t updates) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!IsMaster(parameters_[i])) parameters_[i].copy_(master_[i]);
   }
+  if (model_.lora) MergeAdapters(model_);
 }
 
 }  // namespace augur

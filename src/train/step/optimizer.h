@@ -40,8 +40,9 @@ struct StateTensor {
 
 class Optimizer {
  public:
-  // The model's parameters require gradients from now on. A float32 model is its own master; of a bfloat16
-  // one the master is a copy, and the model follows it. The Model must outlive this object.
+  // What of the model is trained (model.h) requires gradients from now on; adapters are merged again after
+  // every update. A float32 model is its own master; of a bfloat16 one the master is a copy, and the model
+  // follows it. The Model must outlive this object.
   Optimizer(const Model& model, const OptimizerOptions& options);
 
   // Call after each backward: adds the parameters' gradients to those of this update and clears them there.
@@ -61,7 +62,7 @@ class Optimizer {
   // Forgets the accumulated gradient.
   void DropGradient();
 
-  // The gradients accumulated so far, in the order of Parameters(); undefined where there is none.
+  // The gradients accumulated so far, in the order of TrainedParameters(); undefined where there is none.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
 
   int64_t updates() const { return updates_; }

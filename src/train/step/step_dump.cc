@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/safetensors.h"
+#include "model/adapter_files.h"
 #include "model/save.h"
 
 namespace augur {
@@ -55,6 +56,7 @@ void WriteTensors(const std::vector<std::pair<std::string, at::Tensor>>& tensors
 StepDump::StepDump(const std::filesystem::path& directory, const Model& model, Optimizer& optimizer)
     : directory_(directory), model_(model), optimizer_(optimizer) {
   SaveModel(model, directory / "before");
+  if (model.lora) SaveAdapter(model, "", directory / "before_adapter");
 }
 
 void StepDump::BeforeUpdate(std::span<const TrainSample> samples, const StepSums& sums) {
@@ -63,8 +65,8 @@ void StepDump::BeforeUpdate(std::span<const TrainSample> samples, const StepSums
   WriteFileAtomically(directory_ / fmt::format("update_{}.jsonl", update_), lines);
   loss_ = sums.sums[kSumLoss];
   gradients_.clear();
-  const std::vector<at::Tensor> parameters = Parameters(model_);
-  for (const StoredTensor& stored : StoredTensors(model_)) {
+  const std::vector<at::Tensor> parameters = TrainedParameters(model_);
+  for (const StoredTensor& stored : TrainedTensors(model_)) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!parameters[i].is_same(stored.parameter)) continue;
       const at::Tensor& gradient = optimizer_.gradients()[i];

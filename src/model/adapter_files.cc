@@ -1,0 +1,349 @@
+#include "model/adapter_files.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/safetensors.h"
+#include "model/adapter.h"
+#include "model/weight_cast.h"
+
+namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+constexpr const char* kAdapterPickle = "adapter_model.bin";
+constexpr std::string_view kAdapterPrefix = "base_model.model.";  // before every name in the file
+constexpr size_t kLongestPattern = 256;
+
+// What an adapter's configuration may ask for that changes what it computes.
+constexpr const char* kRefused[] = {"use_dora",          "use_qalora",
+                                    "use_bdlora",        "fan_in_fan_out",
+                                    "lora_bias",         "layer_replication",
+                                    "arrow_config",      "alora_invocation_tokens",
+                                    "kasa_config",       "trainable_token_indices",
+                                    "monteclora_config", "velora_config"};
+// First values of adapters that leave the base as it is; others take a part of it away.
+constexpr const char* kInits[] = {"gaussian", "eva", "orthogonal"};
+
+bool IsOff(const Json& value) { return value.is_null() || value == Json(false) || value.empty(); }
+
+Json ReadAdapterConfig(const fs::path& directory) {
+  const fs::path path = directory / kAdapterConfig;
+  if (!fs::exists(path)) {
+    throw Error(directory.string(), "holds no adapter_config.json",
+                "name a directory that peft or augur saved");
+  }
+  Json config = ParseJson(ReadFile(path), path.string());
+  if (RequireString(config, "peft_type", path.string()) != "LORA") {
+    throw Error(path.string(), fmt::format("peft_type is {}", config["peft_type"].dump()), "valid: LORA");
+  }
+  for (const char* key : kRefused) {
+    if (config.contains(key) && !IsOff(config[key])) {
+      throw Error(path.string(), fmt::format("{} is not supported", key), "train plain LoRA adapters");
+    }
+  }
+  if (config.value("bias", Json("none")) != "none") {
+    throw Error(path.string(), "trained biases are not supported", "valid: \"bias\": \"none\"");
+  }
+  if (const Json init = config.value("init_lora_weights", Json(true)); init.is_string()) {
+    if (std::ranges::find(kInits, init.get<std::string>()) == std::end(kInits)) {
+      throw Error(path.string(), fmt::format("init_lora_weights {} changes the base's weights", init.dump()),
+                  "convert it to a plain adapter with peft first");
+    }
+  }
+  return config;
+}
+
+// PEFT's rule for rank_pattern and alpha_pattern: regular expressions of the ends of names.
+bool MatchesPattern(const std::string& pattern, const std::string& name, const std::string& where) {
+  try {
+    if (pattern.size() <= kLongestPattern) {
+      return std::regex_match(name, std::regex("(.*\\.)?(" + pattern + ")"));
+    }
+  } catch (const std::regex_error&) {
+  }
+  throw Error(where, fmt::format("alpha_pattern '{}' is no pattern", pattern.substr(0, kLongestPattern)),
+              "name modules");
+}
+
+// The numbers of an adapter_config.json.
+class AdapterScales {
+ public:
+  AdapterScales(const Json& config, std::string where) : where_(std::move(where)) {
+    try {
+      rank_ = config.at("r");
+      alpha_ = config.at("lora_alpha");
+      root_ = config.value("use_rslora", false);
+      if (config.contains("alpha_pattern") && config["alpha_pattern"].is_object()) {
+        for (const auto& [pattern, alpha] : config["alpha_pattern"].items()) patterns_[pattern] = alpha;
+      }
+    } catch (const Json::exception& fault) {
+      throw Error(where_, fault.what(), "take a file that peft saved");
+    }
+    if (rank_ < 1 || !std::isfinite(alpha_))
+      throw Error(where_, "r or lora_alpha is out of range", "correct it");
+  }
+
+  int64_t rank() const { return rank_; }
+  double alpha() const { return alpha_; }
+  double Of(const std::string& name, int64_t rank) const {
+    double alpha = alpha_;
+    for (const auto& [pattern, other] : patterns_) {
+      if (MatchesPattern(pattern, name, where_)) {
+        alpha = other;
+        break;
+      }
+    }
+    const auto width = static_cast<double>(rank);
+    return alpha / (root_ ? std::sqrt(width) : width);
+  }
+
+ private:
+  std::string where_;
+  int64_t rank_ = 0;
+  double alpha_ = 0;
+  bool root_ = false;  // use_rslora
+  std::map<std::string, double> patterns_;
+};
+
+class AdapterReader {
+ public:
+  explicit AdapterReader(const fs::path& path) : file_(path), where_(path.string()) {
+    for (const auto& [name, view] : file_.tensors()) {
+      const bool known = name.starts_with(kAdapterPrefix);
+      unread_.insert(known ? name.substr(kAdapterPrefix.size()) : name);
+      if (known) continue;
+      throw Error(where_, fmt::format("unexpected tensor {}", name), "take a file that peft saved");
+    }
+  }
+
+  bool Has(const std::string& name) const { return unread_.contains(name); }
+  const std::set<std::string>& unread() const { return unread_; }
+  const std::string& where() const { return where_; }
+
+  const std::vector<int64_t>& ShapeOf(const std::string& name) const {
+    return file_.tensors().at(std::string(kAdapterPrefix) + name).shape;
+  }
+
+  // In float32.
+  at::Tensor Take(const std::string& name) {
+    const auto found = file_.tensors().find(std::string(kAdapterPrefix) + name);
+    if (found == file_.tensors().end()) {
+      throw Error(where_, fmt::format("the tensor {} is missing", name), "take a file that peft saved");
+    }
+    const TensorView& view = found->second;
+    if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16) {
+      throw Error(where_, fmt::format("the tensor {} has dtype {}", name, DTypeName(view.dtype)),
+                  "valid: F32, F16, BF16");
+    }
+    const at::Tensor tensor = at::empty(view.shape, at::kFloat);
+    if (!CastWeights(view, tensor)) {
+      throw Error(where_, fmt::format("the tensor {} holds NaN or infinite values", name), "train it anew");
+    }
+    unread_.erase(name);
+    return tensor;
+  }
+
+ private:
+  SafetensorsFile file_;
+  std::string where_;
+  std::set<std::string> unread_;
+};
+
+// The names of an adapter's tensors without "A.weight" and "B.weight". Of a layer's experts, which PEFT wraps
+// one parameter after the other, the first to be wrapped stands innermost; `both`: the two of them have
+// adapters.
+std::string StemOf(size_t layer, const ModuleSpec& spec, const AdapterPlace& place, bool both) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  if (spec.experts == 0) return prefix + place.name + ".lora_";
+  return prefix +
+         (spec.slot == kExpertsGateUp && both ? "mlp.experts.base_layer.lora_" : "mlp.experts.lora_");
+}
+
+void CheckFactors(const at::Tensor& a, const at::Tensor& b, int64_t experts, const std::string& stem,
+                  const std::string& where) {
+  const int64_t count = std::max<int64_t>(experts, 1);
+  if (a.dim() == 2 && b.dim() == 2 && a.size(0) == b.size(1) && a.size(0) > 0 && a.size(0) % count == 0)
+    return;
+  throw Error(where, fmt::format("{}A and {}B are no pair of factors", stem, stem),
+              "take an adapter of this model");
+}
+
+void ReadPlace(size_t layer, const ModuleSpec& spec, const AdapterPlace& place, const std::string& stem,
+               const AdapterScales& scales, AdapterReader& reader, Model* model) {
+  at::Tensor a = reader.Take(stem + "A.weight"), b = reader.Take(stem + "B.weight");
+  CheckFactors(a, b, spec.experts, stem, reader.where());
+  const int64_t rank = a.size(0) / std::max<int64_t>(spec.experts, 1);
+  if (spec.experts > 0) {  // [experts · rank, in], [out, rank · experts] with the expert's index the faster
+    a = a.view({spec.experts, rank, a.size(1)});
+    b = b.view({b.size(0), rank, spec.experts}).permute({2, 0, 1}).contiguous();
+  }
+  const double scale = scales.Of(fmt::format("model.layers.{}.{}", layer, place.name), rank);
+  AddAdapter(layer, spec, place, {"", 0, a, b, scale}, reader.where(), model);
+}
+
+void ReadLayer(size_t layer, const AdapterScales& scales, AdapterReader& reader, Model* model) {
+  const std::string experts = fmt::format("model.layers.{}.mlp.experts.", layer);
+  const bool both = reader.Has(experts + "base_layer.lora_A.weight");
+  for (const ModuleSpec& spec : LayerTable(model->config, static_cast<int64_t>(layer))) {
+    for (const AdapterPlace& place : AdapterPlaces(spec)) {
+      const std::string stem = StemOf(layer, spec, place, both);
+      if (!reader.Has(stem + "A.weight")) continue;
+      // Of two modules of experts under one name, the one it fits.
+      if (spec.experts > 0 && !both && reader.ShapeOf(stem + "A.weight").back() != spec.in) continue;
+      ReadPlace(layer, spec, place, stem, scales, reader, model);
+    }
+  }
+}
+
+// Factors in the form of the file.
+struct FileTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+std::vector<FileTensor> FileTensors(const Model& model) {
+  std::vector<FileTensor> tensors;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerWeights& layer = model.layers[i];
+    const bool both = !layer[kExpertsGateUp].adapters.empty() && !layer[kExpertsDown].adapters.empty();
+    for (const ModuleSpec& spec : LayerTable(model.config, static_cast<int64_t>(i))) {
+      for (const LowRank& low : layer[spec.slot].adapters) {
+        const std::string stem = StemOf(i, spec, {low.name, 0, 0}, both);
+        const at::Tensor a = low.a.detach(), b = low.b.detach();
+        tensors.push_back({stem + "A.weight", spec.experts > 0 ? a.flatten(0, 1) : a});
+        tensors.push_back({stem + "B.weight", spec.experts > 0 ? b.permute({1, 2, 0}).flatten(1, 2) : b});
+      }
+    }
+  }
+  for (const WholeModule& module : model.lora->whole) {
+    tensors.push_back({module.name + ".weight", module.weight.detach()});
+  }
+  return tensors;
+}
+
+std::string Escaped(const std::string& name) {
+  std::string text;
+  for (const char c : name) text += c == '.' ? "\\." : std::string(1, c);
+  return text;
+}
+
+Json AdapterConfigOf(const Model& model, const fs::path& base) {
+  const LoraState& lora = *model.lora;
+  Json modules = Json::array(), parameters = Json::array(), whole = Json::array();
+  Json ranks = Json::object(), alphas = Json::object();
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    for (const ModuleWeights& module : model.layers[i]) {
+      for (const LowRank& low : module.adapters) {
+        const std::string name = fmt::format("model.layers.{}.{}", i, low.name);
+        (low.a.dim() == 3 ? parameters : modules).push_back(name);
+        const int64_t rank = low.a.size(-2);
+        const double alpha = low.scale * static_cast<double>(rank);
+        if (rank != lora.rank) ranks[Escaped(name)] = rank;
+        if (std::abs(alpha - lora.alpha) > 1e-9 * lora.alpha) alphas[Escaped(name)] = alpha;
+      }
+    }
+  }
+  for (const WholeModule& module : lora.whole) whole.push_back(module.name);
+  const auto or_null = [](const Json& list) { return list.empty() ? Json() : list; };
+  return {{"peft_type", "LORA"},
+          {"task_type", "CAUSAL_LM"},
+          {"base_model_name_or_path",
+           base.empty() ? Json() : Json(fs::absolute(base).lexically_normal().string())},
+          {"r", lora.rank},
+          {"lora_alpha", lora.alpha},
+          {"lora_dropout", 0.0},
+          {"bias", "none"},
+          {"target_modules", modules},
+          {"target_parameters", or_null(parameters)},
+          {"modules_to_save", or_null(whole)},
+          {"rank_pattern", ranks},
+          {"alpha_pattern", alphas},
+          {"fan_in_fan_out", false},
+          {"init_lora_weights", true},
+          {"use_dora", false},
+          {"use_rslora", false},
+          {"inference_mode", true}};
+}
+
+}  // namespace
+
+bool IsAdapter(const fs::path& directory) {
+  return fs::exists(directory / kAdapterConfig) && !fs::exists(directory / "config.json");
+}
+
+fs::path BaseDirectory(const fs::path& directory) {
+  if (!IsAdapter(directory)) return directory;
+  const Json config = ReadAdapterConfig(directory);
+  const Json base = config.value("base_model_name_or_path", Json());
+  const fs::path path = base.is_string() ? base.get<std::string>() : std::string();
+  if (fs::exists(path / "config.json")) return path;
+  if (!path.empty() && fs::exists(directory / path / "config.json")) return directory / path;
+  throw Error((directory / kAdapterConfig).string(),
+              fmt::format("its base_model_name_or_path, {}, is no model's directory here", base.dump()),
+              "correct it, or name the base as model.path and this directory as lora.adapter");
+}
+
+void ReadAdapter(const fs::path& directory, Model* model) {
+  const at::NoGradGuard no_grad;
+  const AdapterScales scales(ReadAdapterConfig(directory), (directory / kAdapterConfig).string());
+  if (!fs::exists(directory / kAdapterWeights)) {
+    if (fs::exists(directory / kAdapterPickle)) {
+      throw Error((directory / kAdapterPickle).string(), "is a pickle, which can run code when it is read",
+                  "save the adapter as safetensors");
+    }
+    throw Error(directory.string(), "holds no adapter_model.safetensors", "name a directory that peft saved");
+  }
+  AdapterReader reader(directory / kAdapterWeights);
+  model->lora = LoraState{scales.rank(), scales.alpha(), {}};
+  for (size_t i = 0; i < model->layers.size(); ++i) ReadLayer(i, scales, reader, model);
+  const std::set<std::string> rest = reader.unread();
+  for (const std::string& name : rest) {
+    if (name.find(".lora_") != std::string::npos || !name.ends_with(".weight")) {
+      throw Error(reader.where(), fmt::format("{} belongs to no linear layer of the model", name),
+                  "take an adapter of this model");
+    }
+    TrainWhole(name.substr(0, name.size() - std::string_view(".weight").size()), reader.Take(name),
+               reader.where(), model);
+  }
+  MergeAdapters(*model);
+}
+
+void SaveAdapter(const Model& model, const fs::path& base, const fs::path& directory) {
+  std::error_code fault;
+  fs::create_directories(directory, fault);
+  if (fault) throw Error(directory.string(), "cannot make the directory: " + fault.message(), "");
+  std::vector<TensorSource> sources;
+  for (const FileTensor& entry : FileTensors(model)) {
+    sources.push_back({std::string(kAdapterPrefix) + entry.name,
+                       entry.tensor.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32,
+                       entry.tensor.sizes().vec(), [tensor = entry.tensor](const ByteSink& sink) {
+                         const at::Tensor host = tensor.cpu().contiguous();
+                         sink({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
+                       }});
+  }
+  WriteSafetensors(directory / kAdapterWeights, std::move(sources), {{"format", "pt"}});
+  WriteFileAtomically(directory / kAdapterConfig, AdapterConfigOf(model, base).dump(2) + "\n");
+}
+
+void CopyAdapter(const fs::path& from, const fs::path& to) {
+  std::error_code fault;
+  fs::create_directories(to, fault);
+  if (fault) throw Error(to.string(), "cannot make the directory: " + fault.message(), "");
+  for (const char* name : {kAdapterWeights, kAdapterConfig})
+    WriteFileAtomically(to / name, ReadFile(from / name));
+}
+
+}  // namespace augur

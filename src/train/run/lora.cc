@@ -1,0 +1,55 @@
+#include "train/run/lora.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/run_directory.h"
+#include "model/adapter.h"
+#include "model/adapter_files.h"
+#include "model/save.h"
+
+namespace augur {
+
+bool UsesLora(const LoraSection& lora) { return lora.rank > 0 || !lora.adapter.empty(); }
+
+void TakeAdapterDirectory(ModelSection* model, LoraSection* lora) {
+  if (!IsAdapter(model->path)) return;
+  if (!lora->adapter.empty()) {
+    throw Error("lora.adapter", "is set, and model.path is an adapter too", "name the base as model.path");
+  }
+  lora->adapter = model->path;
+  model->path = BaseDirectory(model->path).string();
+}
+
+void StartLora(const LoraSection& lora, uint64_t seed, Model* model) {
+  if (!lora.adapter.empty()) {
+    ReadAdapter(lora.adapter, model);
+    if (lora.rank > 0 && lora.rank != model->lora->rank) {
+      throw Error("lora.rank",
+                  fmt::format("is {}, that of {} {}", lora.rank, lora.adapter, model->lora->rank),
+                  "leave it out: the adapter's own is taken");
+    }
+    return;
+  }
+  if (lora.rank == 0) return;
+  const LoraOptions options{lora.rank, lora.alpha, lora.targets, lora.modules_to_save};
+  AddAdapters(options, seed, "lora.targets", model);
+}
+
+void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run) {
+  const std::filesystem::path out = run / (model.lora ? kRunAdapter : kRunModel);
+  if (model.lora) {
+    SaveAdapter(model, base, out);
+  } else {
+    SaveModel(model, out);
+  }
+  CopyTokenizerFiles(base, out);
+}
+
+std::string DescribeResult(const std::filesystem::path& run) {
+  const bool adapter = std::filesystem::exists(run / kRunAdapter);
+  return adapter ? fmt::format("adapter: {}", (run / kRunAdapter).string())
+                 : fmt::format("model:  {}", (run / kRunModel).string());
+}
+
+}  // namespace augur

@@ -1,0 +1,30 @@
+// The adapters that a run begins with.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "config/config.h"
+#include "model/model.h"
+
+namespace augur {
+
+inline constexpr const char* kRunAdapter = "adapter";
+
+// Whether the run trains adapters.
+bool UsesLora(const LoraSection& lora);
+
+// A model.path that is an adapter's directory becomes lora.adapter, and its base the model.
+void TakeAdapterDirectory(ModelSection* model, LoraSection* lora);
+
+// Gives the model new adapters, or those of lora.adapter; nothing where there are to be none.
+void StartLora(const LoraSection& lora, uint64_t seed, Model* model);
+
+// What a run leaves behind: RUN/adapter, or RUN/model where every weight was trained; with the tokenizer.
+void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run);
+
+// "model:  RUN/model", for the end of a run.
+std::string DescribeResult(const std::filesystem::path& run);
+
+}  // namespace augur
