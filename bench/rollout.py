@@ -41,7 +41,7 @@ def random_model(directory: Path) -> None:
 def run_augur(o: argparse.Namespace, model: str) -> float:
     """New tokens per second, prefill included: the better of two runs, as transformers' process is warm, too."""
     command = [PROGRAM, "bench", "rollout", model, "--device", o.device, "--precision", o.precision, "--json"]
-    command += ["--batch", o.batch, "--prompt", o.prompt, "--new", o.new, "--top-logprobs", 20, "--rounds", 2]
+    command += ["--batch", o.batch, "--prompt", o.prompt, "--new", o.new, "--support", 20, "--rounds", 2]
     done = subprocess.run([str(x) for x in command], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["new_tokens_per_s"]
 

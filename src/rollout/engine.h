@@ -20,6 +20,8 @@
 
 namespace augur {
 
+class PartTimer;
+
 enum class RolloutPrecision {
   kFp32,
   kBf16,
@@ -42,6 +44,8 @@ struct EngineOptions {
   bool own_weights = false;
   // Bytes for keys and values; 0 takes memory_share of what is free. Tests make it small.
   int64_t kv_bytes = 0;
+  // Told where the time of decode steps goes; must outlive the engine. For benchmarks.
+  PartTimer* parts = nullptr;
 };
 
 struct SamplingOptions {
@@ -97,6 +101,7 @@ struct GenerateHooks {
 struct EngineStats {
   double prefill_seconds = 0, decode_seconds = 0;
   int64_t prefill_tokens = 0, new_tokens = 0, preemptions = 0;
+  int64_t decode_batch = 0;  // most sequences decoded at once
 };
 
 class Engine {

@@ -9,8 +9,6 @@ void AddBenchCommand(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure Augur against a reference in the same run");
   bench->require_subcommand(1);
   AddBenchDecide(*bench);
-  AddBenchDecode(*bench);
-  AddBenchGenerate(*bench);
   AddBenchHead(*bench);
   AddBenchRollout(*bench);
   AddBenchStep(*bench);

@@ -6,8 +6,6 @@
 namespace augur {
 
 void AddBenchDecide(CLI::App& bench);
-void AddBenchDecode(CLI::App& bench);
-void AddBenchGenerate(CLI::App& bench);
 void AddBenchHead(CLI::App& bench);
 void AddBenchRollout(CLI::App& bench);
 void AddBenchStep(CLI::App& bench);

@@ -15,11 +15,6 @@
 namespace augur {
 namespace {
 
-void Synchronize(c10::Device device) {
-  if (device.is_cpu()) return;
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(std::max<int>(device.index(), 0));
-}
-
 // Hears of every tensor that is allocated or freed, on any thread that works for this one.
 class PeakCounter : public c10::MemoryReportingInfoBase {
  public:
@@ -52,6 +47,11 @@ double SecondsOf(c10::Device device, const std::function<void()>& call) {
 }
 
 }  // namespace
+
+void Synchronize(c10::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(std::max<int>(device.index(), 0));
+}
 
 std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
                                      const std::vector<std::function<void()>>& contestants) {

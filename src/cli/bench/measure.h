@@ -20,6 +20,9 @@ struct Measured {
 std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
                                      const std::vector<std::function<void()>>& contestants);
 
+// Waits for what is queued on the device.
+void Synchronize(c10::Device device);
+
 // Most memory held at once since the program began: of the process on the CPU, of torch's allocator on a GPU.
 int64_t PeakMemoryBytes(c10::Device device);
 

@@ -15,6 +15,7 @@
 #include "model/shapes.h"
 #include "rollout/device.h"
 #include "rollout/engine.h"
+#include "rollout/part_timer.h"
 
 namespace augur {
 namespace {
@@ -23,18 +24,19 @@ struct RolloutBenchFlags {
   std::string model;
   std::string shape = "smollm2-135m";
   std::string device = "auto";
-  std::string precision = "bf16";
-  int64_t batch = 32, prompt = 64, tokens = 64, support = 20;
+  std::string precision = "bf16", kv_precision = "bf16";
+  int64_t batch = 32, samples = 1, prompt = 64, new_tokens = 64, support = 20;
   int rounds = 3;
-  bool json = false;
+  bool parts = false, json = false;
 };
 
-struct Run {
-  double seconds = 0;
+struct RolloutRuns {
+  double first_seconds = 0;  // of the run that warms up
+  double seconds = 0;        // of the fastest after it
   EngineStats stats;
 };
 
-std::vector<GenerateRequest> RandomRequests(const RolloutBenchFlags& options, int64_t vocab) {
+std::vector<GenerateRequest> RandomRequests(const RolloutBenchFlags& options, int64_t vocab_size) {
   std::vector<GenerateRequest> requests;
   for (int64_t i = 0; i < options.batch; ++i) {
     GenerateRequest& request = requests.emplace_back();
@@ -42,16 +44,15 @@ std::vector<GenerateRequest> RandomRequests(const RolloutBenchFlags& options, in
     request.where = fmt::format("prompt {}", i + 1);
     for (int64_t t = 0; t < options.prompt; ++t) {
       const Philox random = Philox::At(7, static_cast<uint64_t>(t), request.key);
-      request.tokens.push_back(static_cast<int32_t>(random.word[0] % static_cast<uint64_t>(vocab)));
+      request.tokens.push_back(static_cast<int32_t>(random.word[0] % static_cast<uint64_t>(vocab_size)));
     }
   }
   return requests;
 }
 
-// The fastest of the rounds, after one to warm up.
-Run BestRun(Engine& engine, const std::vector<GenerateRequest>& requests, const SamplingOptions& sampling,
-            int rounds) {
-  Run best;
+RolloutRuns RunRounds(Engine& engine, const std::vector<GenerateRequest>& requests,
+                      const SamplingOptions& sampling, int rounds) {
+  RolloutRuns runs;
   for (int round = 0; round <= rounds; ++round) {
     const auto start = Clock::now();
     const auto rollouts = engine.Generate(requests, sampling);
@@ -59,10 +60,80 @@ Run BestRun(Engine& engine, const std::vector<GenerateRequest>& requests, const 
     for (const Rollout& rollout : rollouts) {
       if (rollout.finish == FinishReason::kFailed) throw Error("", rollout.error, "");
     }
-    if (round == 0 || (round > 1 && seconds >= best.seconds)) continue;
-    best = {seconds, engine.stats()};
+    if (round == 0) runs.first_seconds = seconds;
+    if (round == 0 || (round > 1 && seconds >= runs.seconds)) continue;
+    runs.seconds = seconds;
+    runs.stats = engine.stats();
   }
-  return best;
+  return runs;
+}
+
+double WeightUpdateSeconds(Engine& engine, const Model& model) {
+  Synchronize(model.embedding.device());
+  const auto start = Clock::now();
+  engine.UpdateWeights(model, 1);
+  Synchronize(model.embedding.device());
+  return SecondsSince(start);
+}
+
+// One decode step by its parts, as the engine itself ran it.
+Json PartFigures(const std::vector<PartTime>& parts) {
+  Json figures = Json::array();
+  for (const PartTime& part : parts) {
+    figures.push_back({{"part", part.part}, {"calls", part.calls}, {"ms", part.seconds * 1e3}});
+  }
+  return figures;
+}
+
+void PrintParts(const std::vector<PartTime>& parts, int64_t sequences) {
+  double total = 0;
+  for (const PartTime& part : parts) total += part.seconds;
+  fmt::print("  {:<26}{:>12}{:>8}{:>12}{:>8}\n", "one decode step", "us a call", "calls", "ms", "share");
+  for (const PartTime& part : parts) {
+    fmt::print("  {:<26}{:>12.2f}{:>8}{:>12.3f}{:>7.1f}%\n", part.part,
+               part.seconds * 1e6 / static_cast<double>(std::max<int64_t>(part.calls, 1)), part.calls,
+               part.seconds * 1e3, 100 * part.seconds / total);
+  }
+  fmt::print("  {:<26}{:>12}{:>8}{:>12.3f}   {:.0f} tokens/s\n", "sum", "", "", total * 1e3,
+             static_cast<double>(sequences) / total);
+}
+
+Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutRuns& runs) {
+  const auto rate = [](int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+  };
+  const auto steps = static_cast<double>(std::max<int64_t>(1, options.new_tokens - 1));
+  return {{"what", "rollout"},
+          {"model", options.model.empty() ? options.shape + ", random weights" : options.model},
+          {"device", device.str()},
+          {"precision", options.precision},
+          {"kv_precision", options.kv_precision},
+          {"batch", options.batch},
+          {"samples", options.samples},
+          {"prompt", options.prompt},
+          {"new", options.new_tokens},
+          {"support", options.support},
+          {"new_tokens_per_s", rate(runs.stats.new_tokens, runs.seconds)},
+          {"decode_tokens_per_s", rate(runs.stats.new_tokens, runs.stats.decode_seconds)},
+          {"prefill_tokens_per_s", rate(runs.stats.prefill_tokens, runs.stats.prefill_seconds)},
+          {"decode_step_ms", runs.stats.decode_seconds / steps * 1e3},
+          {"first_s", runs.first_seconds},
+          {"peak_memory_mib", static_cast<double>(PeakMemoryBytes(device)) / (1 << 20)}};
+}
+
+void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
+  const auto text = [&](const char* key) { return figures[key].get<std::string>(); };
+  const auto figure = [&](const char* key) { return figures[key].get<double>(); };
+  fmt::print("rollout, {}, {}, {}: {} x {} x ({} prompt + {} new), top-{} recorded\n", text("model"),
+             text("device"), options.precision, options.batch, options.samples, options.prompt,
+             options.new_tokens, options.support);
+  fmt::print("  all      {:>9.0f} new tokens/s; {:.3f} s the first time\n", figure("new_tokens_per_s"),
+             figure("first_s"));
+  fmt::print("  decode   {:>9.0f} new tokens/s, {:.3f} ms a step\n", figure("decode_tokens_per_s"),
+             figure("decode_step_ms"));
+  fmt::print("  prefill  {:>9.0f} tokens/s\n", figure("prefill_tokens_per_s"));
+  fmt::print("  weights  {:>9.1f} ms to take over an update\n", figure("weight_update_ms"));
+  fmt::print("  memory   {:>9.0f} MiB at most\n", figure("peak_memory_mib"));
 }
 
 void Measure(const RolloutBenchFlags& options) {
@@ -71,44 +142,31 @@ void Measure(const RolloutBenchFlags& options) {
   SetThreads(0);
   const at::Device device = RunDevice(run);
   const RolloutPrecision precision = ParseRolloutPrecision(options.precision, "--precision");
+  const KvPrecision kv_precision = ParseKvPrecision(options.kv_precision, "--kv-precision");
   const at::ScalarType dtype = precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16;
   const Model model = options.model.empty()
                           ? NoiseModel(NamedShape(options.shape, "--shape"), dtype, device, 0)
                           : LoadModel(options.model, dtype, device);
-  Engine engine(model, {.precision = precision});
+  std::unique_ptr<PartTimer> timer;
+  if (options.parts) timer = device.is_cpu() ? MakeCpuPartTimer() : MakeCudaPartTimer();
+  Engine engine(model, {.precision = precision, .kv_precision = kv_precision, .parts = timer.get()});
   SamplingOptions sampling;
-  sampling.max_tokens = options.tokens;
+  sampling.max_tokens = options.new_tokens;
+  sampling.samples = options.samples;
   sampling.support = options.support;
-  const Run best =
-      BestRun(engine, RandomRequests(options, model.config.vocab_size), sampling, options.rounds);
-  const auto rate = [](int64_t tokens, double seconds) {
-    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
-  };
-  const std::string name = options.model.empty() ? options.shape + ", random weights" : options.model;
-  const double peak = static_cast<double>(PeakMemoryBytes(device)) / (1 << 20);
-  const Json figures = {{"what", "rollout"},
-                        {"model", name},
-                        {"device", device.str()},
-                        {"precision", options.precision},
-                        {"batch", options.batch},
-                        {"prompt", options.prompt},
-                        {"new", options.tokens},
-                        {"top_logprobs", options.support},
-                        {"new_tokens_per_s", rate(best.stats.new_tokens, best.seconds)},
-                        {"decode_tokens_per_s", rate(best.stats.new_tokens, best.stats.decode_seconds)},
-                        {"prefill_tokens_per_s", rate(best.stats.prefill_tokens, best.stats.prefill_seconds)},
-                        {"peak_memory_mib", peak}};
+  const RolloutRuns runs =
+      RunRounds(engine, RandomRequests(options, model.config.vocab_size), sampling, options.rounds);
+  const std::vector<PartTime> parts = timer ? timer->Times() : std::vector<PartTime>();
+  Json figures = Figures(options, device, runs);
+  figures["weight_update_ms"] = WeightUpdateSeconds(engine, model) * 1e3;
+  if (timer) figures["parts"] = PartFigures(parts);
   if (options.json) {
     fmt::print("{}\n", figures.dump());
     return;
   }
-  fmt::print("rollout, {}, {}, {}: {} x ({} prompt + {} new), top-{} recorded\n", name, device.str(),
-             options.precision, options.batch, options.prompt, options.tokens, options.support);
-  fmt::print("  all      {:>9.0f} new tokens/s\n", figures["new_tokens_per_s"].get<double>());
-  fmt::print("  decode   {:>9.0f} new tokens/s\n", figures["decode_tokens_per_s"].get<double>());
-  fmt::print("  prefill  {:>9.0f} tokens/s\n", figures["prefill_tokens_per_s"].get<double>());
-  fmt::print("  memory   {:>9.0f} MiB at most\n", peak);
-  fmt::print("bench/rollout.py measures transformers.generate beside it in one run\n");
+  PrintFigures(options, figures);
+  if (timer) PrintParts(parts, options.batch * options.samples);
+  fmt::print("bench/rollout.py measures transformers.generate and this in turns, in one run\n");
 }
 
 }  // namespace
@@ -116,24 +174,26 @@ void Measure(const RolloutBenchFlags& options) {
 void AddBenchRollout(CLI::App& bench) {
   const auto options = std::make_shared<RolloutBenchFlags>();
   CLI::App* command = bench.add_subcommand("rollout", "Generation with the support recorded");
+  const auto count = [&](const char* flag, auto* value, int64_t least, const char* description) {
+    command->add_option(flag, *value, description)->capture_default_str()->check(AtLeast(least));
+  };
   command->add_option("MODEL", options->model,
                       "A Hugging Face directory; without it, random weights of --shape");
-  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, ...")->capture_default_str();
+  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, qwen3-8b or qwen3-30b-a3b")
+      ->capture_default_str();
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--precision,--dtype", options->precision, "fp32, bf16 or fp8")->capture_default_str();
-  command->add_option("--batch", options->batch, "Prompts")->capture_default_str()->check(AtLeast(1));
-  command->add_option("--prompt", options->prompt, "Tokens in each")
-      ->capture_default_str()
-      ->check(AtLeast(1));
-  command->add_option("--new", options->tokens, "Tokens generated after each")
-      ->capture_default_str()
-      ->check(AtLeast(1));
-  command->add_option("--top-logprobs", options->support, "K: most likely tokens recorded at each position")
-      ->capture_default_str()
-      ->check(AtLeast(0));
-  command->add_option("--rounds", options->rounds, "The fastest of this many counts")
-      ->capture_default_str()
-      ->check(AtLeast(1));
+  command->add_option("--kv-precision", options->kv_precision, "Of keys and values: bf16 or fp8")
+      ->capture_default_str();
+  count("--batch", &options->batch, 1, "Prompts");
+  count("--samples", &options->samples, 1, "Responses to each");
+  count("--prompt", &options->prompt, 1, "Tokens in each prompt");
+  count("--new", &options->new_tokens, 1, "Tokens generated after each");
+  count("--support", &options->support, 0, "Most likely tokens recorded with the sampled one");
+  count("--rounds", &options->rounds, 1, "The fastest of this many counts, after one to warm up");
+  command->add_flag("--parts", options->parts,
+                    "Where a decode step's time goes: on a CPU the mean of all steps, on a GPU the last one, "
+                    "timed within its graph");
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { Measure(*options); });
 }

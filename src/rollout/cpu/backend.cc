@@ -27,6 +27,7 @@ class CpuBackend : public Backend {
       : config_(model.config),
         precision_(options.precision),
         kv_precision_(options.kv_precision),
+        parts_(options.parts),
         weights_(model.config, options.precision),
         cache_(model.config),
         sampler_(weights_, options.precision) {
@@ -71,6 +72,7 @@ class CpuBackend : public Backend {
     }
     GrowRotations(longest);
     last_.resize(count * config_.hidden_size);
+    if (parts_ != nullptr) parts_->BeginStep();
     Share(count, count, [&](CpuForward<T>* forward, int64_t begin, int64_t end) {
       const float* states =
           forward->Run(weights_, rotations_, cache_, std::span(rows_).subspan(begin, end - begin),
@@ -78,6 +80,8 @@ class CpuBackend : public Backend {
       std::copy_n(states, (end - begin) * config_.hidden_size, last_.data() + begin * config_.hidden_size);
     });
     sampler_.Sample(last_.data(), draws, settings, out);
+    MarkPart(parts_, "head product, sampling");
+    if (parts_ != nullptr) parts_->EndStep();
   }
 
   void UpdateWeights(const Model& model) override {
@@ -94,7 +98,9 @@ class CpuBackend : public Backend {
     const bool cached = weights_.bytes() <= kCachedWeightBytes && WorthThreads(tokens * weights_.bytes() / 8);
     const int64_t parts = cached ? std::clamp<int64_t>(count, 1, omp_get_max_threads()) : 1;
     while (static_cast<int64_t>(forwards_.size()) < parts) {
-      forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_, kv_precision_));
+      // Where threads work side by side, the first one's parts stand for all.
+      forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_, kv_precision_,
+                                                          forwards_.empty() ? parts_ : nullptr));
     }
     if (parts == 1) return work(forwards_[0].get(), 0, count);
 #pragma omp parallel for schedule(static, 1)
@@ -141,6 +147,7 @@ class CpuBackend : public Backend {
   const ModelConfig config_;
   const RolloutPrecision precision_;
   const KvPrecision kv_precision_;
+  PartTimer* const parts_;
   CpuWeights weights_;
   CpuKvCache<T> cache_;
   CpuSampler sampler_;

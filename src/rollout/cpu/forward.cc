@@ -14,9 +14,11 @@
 namespace augur {
 
 template <typename T>
-CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision)
+CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision,
+                          PartTimer* parts)
     : config_(config),
       kv_fp8_(kv_precision == KvPrecision::kFp8),
+      parts_(parts),
       operand_(LinearFormat(precision)),
       inner_(LinearFormat(precision)),
       router_operand_(HeadFormat(precision)),
@@ -83,6 +85,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
                          eps};
   int64_t stride = 0;
   Multiply(operand_, layer.linear(kQkv), &wide_, &stride);
+  MarkPart(parts_, "qkv product");
   if (attended_.size() < static_cast<size_t>(count * q_width)) attended_.resize(count * q_width);
 #pragma omp parallel for schedule(static) if (WorthThreads(count * stride * 4))
   for (int64_t r = 0; r < count; ++r) {
@@ -103,6 +106,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
     }
     WriteKvCpu(shape, kv, rows[r].place, qkv + q_width, qkv + q_width + kv_width);
   }
+  MarkPart(parts_, "norm, rotation, KV write");
   const auto left = static_cast<int64_t>(kept.size());
   if (left < count) {
     const int64_t hidden = config_.hidden_size;
@@ -122,6 +126,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
     }
     operand_.SetRow(r, row);
   }
+  MarkPart(parts_, "attention");
 }
 
 template <typename T>
@@ -161,28 +166,36 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
     if (!omp_in_parallel()) CheckStop();
     const CpuLayer& layer = weights.layers()[i];
     AddNorm(layer.norm(kAttentionNorm), added, stride, count, &operand_);
+    MarkPart(parts_, i == 0 ? "embedding, norm" : "residual, norm");
     // Of rows that nobody wants, the last layer's keys and values are needed, and nothing more.
     const bool last = i + 1 == weights.layers().size();
     const std::span<const int64_t> kept = last ? wanted : std::span(all_).first(rows.size());
     Attention(layer, config_.rotary[i] ? &rotations : nullptr, cache.shape(), cache.layer(i), rows, kept);
     count = static_cast<int64_t>(kept.size());
     Multiply(operand_, layer.linear(kOut), &narrow_, &stride);
+    MarkPart(parts_, "out product");
     NormOutput(layer.norm(kAttentionOutNorm), count, stride);
     if (!layer.sparse()) {
       AddNorm(layer.norm(kMlpNorm), narrow_.data(), stride, count, &operand_);
+      MarkPart(parts_, "residual, norm");
       DenseMlp(layer, count);
+      MarkPart(parts_, "gate-up product, SwiGLU");
       Multiply(inner_, layer.linear(kDown), &narrow_, &stride);
+      MarkPart(parts_, "down product");
     } else {
       AddNorm(layer.norm(kMlpNorm), narrow_.data(), stride, count, &router_operand_);
+      MarkPart(parts_, "residual, norm");
       Multiply(router_operand_, layer.linear(kRouter), &wide_, &stride);
       if (narrow_.size() < static_cast<size_t>(count * hidden)) narrow_.resize(count * hidden);
       RunExperts<T>(config_.moe, layer, count, hidden, normal_.data(), wide_.data(), stride, narrow_.data());
       stride = hidden;
+      MarkPart(parts_, "experts");
     }
     NormOutput(layer.norm(kMlpOutNorm), count, stride);
     added = narrow_.data();
   }
   AddNorm(weights.norm(), added, stride, count, nullptr);
+  MarkPart(parts_, "residual, norm");
   return normal_.data();
 }
 

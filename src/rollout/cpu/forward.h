@@ -7,6 +7,7 @@
 
 #include "rollout/cpu/kv_cache.h"
 #include "rollout/cpu/weights.h"
+#include "rollout/part_timer.h"
 
 namespace augur {
 
@@ -25,7 +26,9 @@ struct Rotations {
 template <typename T>
 class CpuForward {
  public:
-  CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision);
+  // `parts`, where given, is told where the parts of a run end.
+  CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision,
+             PartTimer* parts);
 
   // Runs the rows; those of one sequence stand in order, what precedes them has been run. Returns the hidden
   // states of the `wanted` ones, in rising order, [wanted, hidden], after the last norm, good until the next
@@ -50,6 +53,7 @@ class CpuForward {
 
   const ModelConfig config_;
   const bool kv_fp8_;
+  PartTimer* const parts_;
   GemmRows operand_, inner_, router_operand_;
   std::vector<float> x_, normal_, wide_, narrow_, attended_;
   std::vector<PagedToken> places_;

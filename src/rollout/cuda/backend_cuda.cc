@@ -22,7 +22,7 @@ class CudaBackend : public Backend {
       : device_(model.embedding.device()),
         kv_fp8_(options.kv_precision == KvPrecision::kFp8),
         weights_(model, options.precision, options.own_weights),
-        forward_(weights_),
+        forward_(weights_, options.parts),
         decoder_(weights_, forward_, pages_) {}
 
   int64_t page_tokens() const override { return kCudaPageTokens; }

@@ -249,14 +249,19 @@ void CudaDecoder::Compute(const Key& key, const Captured& captured) {
   batch.attention_workspace = captured.attention_workspace;
   const SampleResults results = SampleBuffer{key.rows, key.settings.columns()}.At(results_.data_ptr());
   void* stream = CurrentStream(inputs_);
+  PartTimer* const parts = forward_.parts();
+  if (parts != nullptr) parts->BeginStep();
   TakeTokensCuda(key.rows, ConstData<int32_t>(ints(SourceAt())), results.tokens, Data<int32_t>(batch.tokens),
                  stream);
   const at::Tensor hidden = forward_.Run(batch, pages_, *memory_);
   at::Tensor logits = logits_.narrow(0, 0, key.rows);
   forward_.Head(hidden, logits);
+  MarkPart(parts, "head product");
   SampleSupportCuda(ElementType::kFloat, logits.data_ptr(),
                     reinterpret_cast<const SampleDraw*>(ConstData<int32_t>(inputs_) + DrawsAt()), key.rows,
                     key.settings, results, captured.sample_workspace.data_ptr(), stream);
+  MarkPart(parts, "sampling");
+  if (parts != nullptr) parts->EndStep();
 }
 
 }  // namespace augur

@@ -65,6 +65,7 @@ struct CudaForward::Pass {
         config(forward.weights_.model().config),
         rotation(forward.rotation_),
         no_rotation(forward.no_rotation_),
+        parts(forward.parts_),
         batch(b),
         pages(p),
         rows(b.tokens.size(0)),
@@ -94,34 +95,45 @@ struct CudaForward::Pass {
     const Reader qkv_reader = UsesFlash() || norms_qkv ? Reader::kOther : Reader::kKernel;
     const Reader delta_reader = config.norms_behind ? Reader::kOther : Reader::kKernel;
     AddNorm<T>(model.layers[0][kAttentionNorm].weight, /*first=*/true, /*fp8=*/weights.fp8());
+    MarkPart(parts, "embedding, norm");
     for (size_t i = 0; i < model.layers.size(); ++i) {
       const LayerWeights& layer = model.layers[i];
       const CudaLayer& linear = weights.layers()[i];
       qkv_scale = Product(operand, hidden8, scale8, linear[kQkv], qkv, qkv_reader);
+      MarkPart(parts, "qkv product");
       Rotate<T>(layer, i);
+      MarkPart(parts, "norm, rotation, KV write");
       Attend<T>(i);
+      MarkPart(parts, "attention");
       if (weights.fp8()) {
         QuantiseRowsCuda(rows, config.q_width(), ConstData<T>(mixed), Data<uint8_t>(mixed8),
                          Data<float>(mixed_scale8), stream);
       }
       delta_scale = Product(mixed, mixed8, mixed_scale8, linear[kOut], delta, delta_reader);
+      MarkPart(parts, "out product");
       NormOutput<T>(layer[kAttentionOutNorm].weight);
       AddNorm<T>(layer[kMlpNorm].weight, false, weights.fp8() && !layer.sparse());
+      MarkPart(parts, "residual, norm");
       if (layer.sparse()) {
         delta.copy_(Mixture(layer, linear));
         delta_scale = {};
+        MarkPart(parts, "experts");
       } else {
         const ProductScale scale = Product(operand, hidden8, scale8, linear[kGateUp], gate_up);
+        MarkPart(parts, "gate-up product");
         SwigluForwardCuda(rows, config.intermediate_size, ConstData<T>(gate_up), scale,
                           weights.fp8() ? nullptr : Data<T>(inner),
                           weights.fp8() ? Data<uint8_t>(inner8) : nullptr,
                           weights.fp8() ? Data<float>(inner_scale8) : nullptr, stream);
+        MarkPart(parts, "SwiGLU");
         delta_scale = Product(inner, inner8, inner_scale8, linear[kDown], delta, delta_reader);
+        MarkPart(parts, "down product");
       }
       NormOutput<T>(layer[kMlpOutNorm].weight);
       const bool last = i + 1 == model.layers.size();
       AddNorm<T>(last ? model.norm : model.layers[i + 1][kAttentionNorm].weight, false,
                  weights.fp8() && !last);
+      MarkPart(parts, "residual, norm");
     }
   }
 
@@ -325,6 +337,7 @@ struct CudaForward::Pass {
   const CudaWeights& weights;
   const ModelConfig& config;
   const RotationTable &rotation, &no_rotation;
+  PartTimer* const parts;
   const CudaBatch& batch;
   const CudaPages& pages;
   int64_t rows;
@@ -335,8 +348,9 @@ struct CudaForward::Pass {
   ProductScale qkv_scale, delta_scale;  // of qkv and delta, not yet multiplied in
 };
 
-CudaForward::CudaForward(const CudaWeights& weights)
+CudaForward::CudaForward(const CudaWeights& weights, PartTimer* parts)
     : weights_(weights),
+      parts_(parts),
       rotation_(
           MakeRotationTable(weights.model().inverse_frequencies, weights.model().config.max_positions)) {
   // Grouped products of the GPU need whole vectors; experts of other sizes are run one by one.

@@ -9,6 +9,7 @@
 
 #include "model/rope.h"
 #include "rollout/cuda/weights.h"
+#include "rollout/part_timer.h"
 
 namespace augur {
 
@@ -45,7 +46,10 @@ struct CudaRows {
 
 class CudaForward {
  public:
-  explicit CudaForward(const CudaWeights& weights);
+  // `parts`, where given, is told where the parts of a pass end.
+  CudaForward(const CudaWeights& weights, PartTimer* parts);
+
+  PartTimer* parts() const { return parts_; }
 
   // Whether a pass waits for the GPU in between, so that it cannot be captured in a graph.
   bool waits() const { return waits_; }
@@ -59,6 +63,7 @@ class CudaForward {
  private:
   struct Pass;
   const CudaWeights& weights_;
+  PartTimer* parts_;
   RotationTable rotation_;
   RotationTable no_rotation_;  // where some layers rotate nothing
   bool waits_;

@@ -1,0 +1,35 @@
+"""augur bench: its figures fit together. Speed itself is no test."""
+
+import json
+
+import pytest
+
+from conftest import run_augur
+from model_zoo import make_model
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3-moe-norm"])
+def test_the_parts_of_a_decode_step_add_up_to_less_than_the_step(tmp_path, family):
+    make_model(family).save_pretrained(tmp_path)
+    flags = ["--device", "cpu", "--batch", 3, "--samples", 2, "--prompt", 5, "--new", 9, "--rounds", 1]
+    figures = json.loads(run_augur("bench", "rollout", tmp_path, *flags, "--parts", "--json").stdout)
+    parts = {part["part"]: part for part in figures["parts"]}
+    layers = json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"]
+    assert parts["attention"]["calls"] == parts["qkv product"]["calls"] == layers
+    assert parts["head product, sampling"]["calls"] == 1
+    assert ("experts" in parts) == (family == "qwen3-moe-norm")
+    assert all(part["ms"] > 0 for part in parts.values())
+    assert figures["batch"] == 3 and figures["samples"] == 2 and figures["decode_tokens_per_s"] > 0
+
+
+def test_text_shows_every_part_and_plain_runs_show_none(tmp_path):
+    make_model("llama").save_pretrained(tmp_path)
+    flags = ["--device", "cpu", "--batch", 2, "--prompt", 4, "--new", 4, "--rounds", 1]
+    text = run_augur("bench", "rollout", tmp_path, *flags, "--parts").stdout
+    assert "attention" in text and "one decode step" in text and "new tokens/s" in text
+    assert "attention" not in run_augur("bench", "rollout", tmp_path, *flags).stdout
+
+
+def test_there_is_one_bench_of_generation():
+    assert run_augur("bench", "generate", check=False).returncode == 2
+    assert run_augur("bench", "decode", check=False).returncode == 2
