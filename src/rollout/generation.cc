@@ -230,9 +230,9 @@ void Generation::MakeRoom() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sample* sample = running_[i];
     if (PagesFor(sample->cached + 1) <= static_cast<int64_t>(sample->pages.size())) continue;
-    while (!EnsureFreePages(1, nullptr) && running_.size() > i + 1) GiveWay(running_.back());
+    while (!EnsureFreePages(1, nullptr) && running_.size() > i + 1) Preempt(running_.back());
     if (pool_.free_pages() == 0 && i > 0) {
-      GiveWay(sample);
+      Preempt(sample);
       return;
     }
     if (pool_.free_pages() == 0) pool_.DropAll(&sample->group->pages);
@@ -259,7 +259,7 @@ void Generation::TakeAhead() {
   }
 }
 
-void Generation::GiveWay(Sample* sample) {
+void Generation::Preempt(Sample* sample) {
   pool_.DropAll(&sample->pages);
   sample->cached = 0;
   --sample->group->running;
@@ -280,6 +280,7 @@ void Generation::DecodeStep() {
     draws_.push_back(DrawFor(sample, static_cast<int64_t>(row)));
   }
   const SampleResults results = MakeResults(draws_.size());
+  stats_->decode_batch = std::max(stats_->decode_batch, static_cast<int64_t>(running_.size()));
   {
     const Stopwatch watch(&stats_->decode_seconds);
     setting_.backend.Decode(decodes_, draws_, sampling_, results);

@@ -65,7 +65,7 @@ class Generation {
   bool EnsureFreePages(int64_t count, const Group* needed);
   // A page for the token after the next one, where there is plenty: a backend may then run a step ahead.
   void TakeAhead();
-  void GiveWay(Sample* sample);
+  void Preempt(Sample* sample);
   // The result of a draw into the sample's rollout.
   void Append(Sample* sample, int64_t draw);
   void Finish(Sample* sample, FinishReason reason, std::string error = "");

@@ -173,7 +173,8 @@ def test_reads_every_stored_precision_single_and_sharded(dtype, shards, tmp_path
     assert_scores(tmp_path, truth, make_sequences(LENGTHS))
 
 
-def test_computes_in_bfloat16(device, tmp_path):
+def test_errors_in_bfloat16_are_no_larger_than_those_of_transformers(device, tmp_path):
+    ours, peers = [], []
     for name in ["llama", "qwen3-tied-bias", "qwen3-moe-norm", "mistral", "olmo2", "smollm3"]:
         make_model(name).bfloat16().save_pretrained(tmp_path / name)
         sequences = make_sequences([40, 90])
@@ -183,7 +184,10 @@ def test_computes_in_bfloat16(device, tmp_path):
         with torch.no_grad():
             theirs = torch.cat([log_probs(rounded, tokens) for tokens in sequences])
             exact = torch.cat([log_probs(full, tokens) for tokens in sequences])
-        assert (scores - exact).abs().mean() < 2 * (theirs - exact).abs().mean() + 1e-3
+        ours.append((scores - exact).abs().mean())
+        peers.append((theirs - exact).abs().mean())
+        assert ours[-1] < 1.5 * peers[-1], name  # one family's share is chance: roundings fall this way or that
+    assert sum(ours) < 1.03 * sum(peers)
 
 
 SAVED = ["llama-bias", "llama-tied", "qwen3", "qwen3-moe-norm", "mistral", "olmo2-bias", "smollm3-bias"]

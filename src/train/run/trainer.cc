@@ -89,6 +89,7 @@ void AddRolloutFigures(const Experience& e, int64_t step, bool uses_python, Step
   metrics->Set("reward/errors", static_cast<double>(e.reward_errors));
   if (uses_python) metrics->Set("reward/restarts", static_cast<double>(e.reward_restarts));
   metrics->Set("perf/total_num_tokens", tokens);
+  metrics->Set("perf/decode_batch", static_cast<double>(e.decode_batch));
   metrics->Set("timing_s/gen", e.generate_seconds);
   metrics->Set("timing_s/reward", e.reward_seconds);
 }

@@ -122,6 +122,7 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
     experience->rollouts.push_back(std::move(rollout));
   }
   experience->generate_seconds += SecondsSince(start);
+  experience->decode_batch = std::max(experience->decode_batch, engine_.stats().decode_batch);
   RequireAnyResponse(*experience);
   return pending;
 }

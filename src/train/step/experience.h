@@ -26,7 +26,9 @@ struct Experience {
   int64_t groups = 0, equal_groups = 0, refills = 0;
   int64_t reward_errors = 0, reward_restarts = 0, failed = 0, generated_tokens = 0;
   std::string error_at, error;  // the row of the first response that could not be scored, and why
-  double generate_seconds = 0, reward_seconds = 0;  // not part of a run's reproducible state
+  // Not part of a run's reproducible state.
+  double generate_seconds = 0, reward_seconds = 0;
+  int64_t decode_batch = 0;  // most sequences decoded at once
 };
 
 // As the section says.
