@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/random.h"
+
 namespace augur {
 namespace {
 
@@ -99,6 +101,22 @@ Interval MeanInterval(std::span<const double> values, double level) {
   if (values.size() < 2) return {kUndefined, kUndefined};
   const double half = StudentQuantile(level, static_cast<double>(values.size() - 1)) * StandardError(values);
   return {Mean(values) - half, Mean(values) + half};
+}
+
+Interval BootstrapMean(std::span<const double> values, double level, int64_t resamples, uint64_t seed) {
+  if (values.empty()) return {kUndefined, kUndefined};
+  const auto n = static_cast<uint64_t>(values.size());
+  std::vector<double> means(static_cast<size_t>(resamples));
+  for (int64_t r = 0; r < resamples; ++r) {
+    double sum = 0;
+    for (uint64_t i = 0; i < n; ++i) {
+      const Philox random = Philox::At(seed, i, static_cast<uint64_t>(r));
+      sum += values[(uint64_t{random.word[0]} * n) >> 32];
+    }
+    means[static_cast<size_t>(r)] = sum / static_cast<double>(n);
+  }
+  std::ranges::sort(means);
+  return {Quantile(means, (1 - level) / 2), Quantile(means, (1 + level) / 2)};
 }
 
 double Quantile(std::span<const double> sorted, double q) {

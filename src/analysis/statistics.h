@@ -36,6 +36,10 @@ struct Interval {
   double low = 0, high = 0;
 };
 Interval MeanInterval(std::span<const double> values, double level);
+// The percentile bootstrap of the mean: `resamples` draws with replacement by the counter-based generator, so
+// that the same values give the same interval everywhere. For values that are far from normal, such as shares
+// that are often 0 or 1. NaN of none.
+Interval BootstrapMean(std::span<const double> values, double level, int64_t resamples, uint64_t seed);
 
 // The q-quantile, linear between order statistics (numpy's default). `sorted` must not be empty.
 double Quantile(std::span<const double> sorted, double q);

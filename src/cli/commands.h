@@ -20,6 +20,7 @@ void AddConvertCommand(CLI::App& app);
 void AddConfigCommand(CLI::App& app);
 void AddAnalyzeCommand(CLI::App& app);
 void AddCompareCommand(CLI::App& app);
+void AddFrontierCommand(CLI::App& app);
 void AddReportCommand(CLI::App& app);
 void AddBenchCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
@@ -39,6 +40,7 @@ inline void AddCommands(CLI::App& app) {
   AddConfigCommand(app);
   AddAnalyzeCommand(app);
   AddCompareCommand(app);
+  AddFrontierCommand(app);
   AddReportCommand(app);
   AddBenchCommand(app);
   AddDoctorCommand(app);

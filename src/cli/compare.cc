@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,10 +12,10 @@
 #include "cli/commands.h"
 #include "cli/compare_file.h"
 #include "cli/flag_checks.h"
+#include "cli/study_figures.h"
+#include "cli/study_run.h"
 #include "config/read.h"
-#include "config/write.h"
 #include "report/report.h"
-#include "train/run/trainer.h"
 
 namespace augur {
 namespace {
@@ -45,6 +44,7 @@ Plan MakePlan(const CompareFlags& arguments) {
     throw Error("compare", "no configuration was named", "for example recipes/compare-tiny.yaml");
   for (const std::string& name : files) {
     CompareFile file = ReadCompareFile(name);
+    if (!file.grid.empty()) throw Error(name, "has a grid", "run augur frontier with it");
     if (plan.dir.empty()) plan.dir = file.dir;
     for (CompareArm& arm : file.arms) {
       arm.overrides.insert(arm.overrides.end(), overrides.begin(), overrides.end());
@@ -68,46 +68,6 @@ RlConfig ConfigOf(const Plan& plan, const CompareArm& arm, int64_t seed) {
   return ReadRlConfig(arm.config, overrides);
 }
 
-// A finished run is not trained again, but must be the one that is asked for.
-bool IsFinished(const RlConfig& config) {
-  const fs::path run = config.run.dir;
-  if (!fs::exists(run / "summary.json")) return false;
-  const std::vector<std::string> changed = ChangedKeys(ReadRlConfig(run / "config.yaml"), config);
-  if (!changed.empty()) {
-    throw Error(run.string(), fmt::format("was trained with another configuration: {}", changed.front()),
-                "choose another --dir, or remove that run");
-  }
-  return ReadRunOutcome(run, config.run.seed, config.train.steps).finished;
-}
-
-// False where a signal asked to stop.
-bool TrainOne(const RlConfig& config, std::string* failure) {
-  try {
-    return RunTraining(config, {}).stopped_by.empty();
-  } catch (const NotFiniteError& error) {  // a run that breaks down is a result, too
-    *failure = error.what();
-    fmt::print(stderr, "augur: warning: {}\n", error.what());
-    return true;
-  }
-}
-
-bool IsNumber(const Json& value) { return value.is_number() && std::isfinite(value.get<double>()); }
-
-// A mean and its interval, in percent; one seed has no interval.
-std::string Cell(const Json& figure) {
-  if (!IsNumber(figure["mean"])) return "-";
-  const std::string mean = fmt::format("{:.1f}", 100 * figure["mean"].get<double>());
-  if (!IsNumber(figure["low"])) return mean;
-  return fmt::format("{} [{:.1f}, {:.1f}]", mean, 100 * figure["low"].get<double>(),
-                     100 * figure["high"].get<double>());
-}
-
-std::string PValue(const Json& difference) {
-  if (!IsNumber(difference["p"])) return "-";
-  const double p = difference["p"];
-  return p < 0.001 ? "<0.001" : fmt::format("{:.3f}", p);
-}
-
 void PrintComparison(const Json& comparison) {
   size_t width = 12;
   for (const Json& arm : comparison["arms"]) width = std::max(width, arm["name"].get<std::string>().size());
@@ -121,8 +81,9 @@ void PrintComparison(const Json& comparison) {
   row("mask", "final accuracy %", baseline, "p", "area under curve %", "collapses");
   for (const Json& arm : comparison["arms"]) {
     const Json& against = arm["minus_baseline"];
-    row(arm["name"], Cell(arm["final_accuracy"]), against.is_null() ? "" : Cell(against["final_accuracy"]),
-        against.is_null() ? "" : PValue(against["final_accuracy"]), Cell(arm["auc_accuracy"]),
+    row(arm["name"], PercentAndInterval(arm["final_accuracy"]),
+        against.is_null() ? "" : PercentAndInterval(against["final_accuracy"]),
+        against.is_null() ? "" : PValue(against["final_accuracy"]), PercentAndInterval(arm["auc_accuracy"]),
         fmt::format("{}", arm["collapses"].get<int64_t>()));
   }
   const size_t seeds = comparison["seeds"].size();

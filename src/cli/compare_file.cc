@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
@@ -15,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kKeys[] = {"base", "dir", "set", "arms"};
+constexpr std::string_view kKeys[] = {"base", "dir", "set", "arms", "grid", "seeds"};
 
 std::string Place(const std::string& path, const YamlNode& node) {
   return fmt::format("{}:{}", path, node.line);
@@ -57,13 +58,37 @@ YamlNode Load(const std::string& path) {
   return root;
 }
 
+std::vector<FrontierAxis> ReadGrid(const std::string& path, const YamlNode& grid) {
+  const auto fault = [&](const YamlNode& node) {
+    return Error(Place(path, node), "the grid must map settings to lists of values",
+                 "write lr_factor: [1, 4, 16]; see augur frontier --help");
+  };
+  if (grid.entries.empty()) throw fault(grid);
+  std::vector<FrontierAxis> axes;
+  for (const auto& [name, values] : grid.entries) {
+    if (values.items.empty()) throw fault(values);
+    axes.push_back({Text(path, name, "a setting"), Texts(path, values)});
+  }
+  return axes;
+}
+
+int64_t ReadSeeds(const std::string& path, const YamlNode& node) {
+  int64_t seeds = 0;
+  const char* end = node.scalar.data() + node.scalar.size();
+  const auto [stop, fault] = std::from_chars(node.scalar.data(), end, seeds);
+  if (!node.is_scalar() || fault != std::errc() || stop != end || seeds < 1) {
+    throw Error(Place(path, node), "seeds must be a whole number above 0", "write seeds: 4");
+  }
+  return seeds;
+}
+
 }  // namespace
 
 CompareFile ReadCompareFile(const std::string& path) {
   const YamlNode root = Load(path);
   const std::string stem = fs::path(path).stem().string();
   const YamlNode* arms = root.Find("arms");
-  if (arms == nullptr) return {"", {{stem, path, {}}}};
+  if (arms == nullptr) return {"", {{stem, path, {}}}, {}, 0};
   for (const auto& entry : root.entries) {
     if (std::ranges::find(kKeys, entry.first.scalar) == std::end(kKeys)) {
       throw UnknownName(Place(path, entry.first), "key", entry.first.scalar, kKeys);
@@ -78,7 +103,9 @@ CompareFile ReadCompareFile(const std::string& path) {
   const std::string config = (fs::path(path).parent_path() / Text(path, *base, "base")).string();
   const YamlNode *set = root.Find("set"), *dir = root.Find("dir");
   const std::vector<std::string> common = set != nullptr ? Texts(path, *set) : std::vector<std::string>();
-  CompareFile file{dir != nullptr ? Text(path, *dir, "dir") : "runs/" + stem, {}};
+  CompareFile file{dir != nullptr ? Text(path, *dir, "dir") : "runs/" + stem, {}, {}, 0};
+  if (const YamlNode* grid = root.Find("grid")) file.grid = ReadGrid(path, *grid);
+  if (const YamlNode* seeds = root.Find("seeds")) file.seeds = ReadSeeds(path, *seeds);
   for (const auto& [name, changes] : arms->entries) {
     CheckName(path, name);
     std::vector<std::string> overrides = common;

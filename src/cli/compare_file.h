@@ -1,10 +1,11 @@
-// What augur compare is to train.
+// What augur compare and augur frontier are to train.
 #pragma once
 
 #include <span>
 #include <string>
 #include <vector>
 
+#include "analysis/frontier.h"
 #include "config/config.h"
 
 namespace augur {
@@ -19,6 +20,9 @@ struct CompareArm {
 struct CompareFile {
   std::string dir;  // empty: runs/ and the file's name
   std::vector<CompareArm> arms;
+  // Of a frontier alone.
+  std::vector<FrontierAxis> grid;
+  int64_t seeds = 0;  // 0: not said
 };
 
 // Reads a comparison,
@@ -29,6 +33,9 @@ struct CompareFile {
 //   arms:
 //     clip: [mask=clip]
 //     predictive: [mask=predictive-kl-exact, mask.delta=0.05]
+//   grid:                                   # of a frontier
+//     lr_factor: [1, 4, 16]
+//   seeds: 4                                # likewise, optional
 //
 // or, where a file has no arms, takes it as the configuration of one arm named after the file. Throws Error
 // naming file and line.

@@ -45,9 +45,9 @@ const Field& FindField(std::string_view key, const FieldList& fields, std::strin
 
 // Sections that tell which command a file is for.
 constexpr std::pair<std::string_view, std::string_view> kSectionsOfCommands[] = {
-    {"base", "compare"},  {"arms", "compare"}, {"sft", "sft"},    {"train", "train"},
-    {"rollout", "train"}, {"reward", "train"}, {"mask", "train"}, {"algorithm", "train"},
-    {"eval", "train"},    {"audit", "train"}};
+    {"grid", "frontier"},   {"base", "compare"},  {"arms", "compare"}, {"sft", "sft"},
+    {"train", "train"},     {"rollout", "train"}, {"reward", "train"}, {"mask", "train"},
+    {"algorithm", "train"}, {"eval", "train"},    {"audit", "train"}};
 
 // Before any key is looked at: a file of another command has keys of its own in the sections they share.
 void RefuseFileOfOtherCommand(const YamlNode& document, const std::string& file, const FieldList& fields) {

@@ -8,9 +8,10 @@
 namespace augur {
 
 // Reads what the run directories hold (config.yaml, summary.json, metrics.jsonl, points.jsonl, tokens.jsonl,
-// analysis.json, compare.json) and writes the page to `out`. What is missing, cut off or damaged is named on
-// the page; the rest is shown. Tokens and long series are sampled so that the page stays below `limit` bytes,
-// and the page says so. Throws Error where a run is not a directory, or `out` cannot be written.
+// analysis.json, compare.json, frontier.json) and writes the page to `out`. What is missing, cut off or
+// damaged is named on the page; the rest is shown. Tokens and long series are sampled so that the page stays
+// below `limit` bytes, and the page says so. Throws Error where a run is not a directory, or `out` cannot be
+// written.
 inline constexpr size_t kReportLimit = 20 << 20;
 void WriteReport(std::span<const std::filesystem::path> runs, const std::filesystem::path& out,
                  size_t limit = kReportLimit);

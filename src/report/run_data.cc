@@ -14,6 +14,7 @@ namespace augur {
 namespace {
 
 constexpr size_t kLongestConfig = 1 << 20;
+constexpr const char* kStudies[] = {"analysis.json", "compare.json", "frontier.json"};
 
 std::string ValidText(std::string_view bytes) {
   std::string text;
@@ -63,7 +64,7 @@ void NoteProgress(const Json& config, const Json& metrics, Notes* notes) {
 }
 
 bool IsStudy(const std::filesystem::path& run) {
-  return std::filesystem::exists(run / "analysis.json") || std::filesystem::exists(run / "compare.json");
+  return std::ranges::any_of(kStudies, [&](const char* name) { return std::filesystem::exists(run / name); });
 }
 
 }  // namespace
@@ -73,18 +74,20 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
     throw Error(run.string(), std::filesystem::exists(run) ? "is no directory" : "does not exist",
                 "name a run directory, such as augur train makes");
   }
-  constexpr const char* kOfRun[] = {"config.yaml",  "metrics.jsonl", "summary.json", "points.jsonl",
-                                    "tokens.jsonl", "analysis.json", "compare.json"};
-  if (std::ranges::none_of(kOfRun, [&](const char* name) { return std::filesystem::exists(run / name); })) {
-    throw Error(run.string(), "is no run: it holds neither config.yaml nor metrics.jsonl",
-                "name the directory of a run, an analysis or a comparison, such as runs/quickstart");
+  constexpr const char* kOfRun[] = {"config.yaml", "metrics.jsonl", "summary.json", "points.jsonl",
+                                    "tokens.jsonl"};
+  const auto exists = [&](const char* name) { return std::filesystem::exists(run / name); };
+  if (!IsStudy(run) && std::ranges::none_of(kOfRun, exists)) {
+    throw Error(
+        run.string(), "is no run: it holds neither config.yaml nor metrics.jsonl",
+        "name the directory of a run, an analysis, a comparison or a frontier, such as runs/quickstart");
   }
   Notes notes;
   Json json;
   const std::filesystem::path full = std::filesystem::weakly_canonical(run);
   json["name"] = ValidText(full.filename().string());
   json["path"] = ValidText(run.string());
-  // An analysis or a comparison need not have trained anything itself.
+  // A study need not have trained anything itself.
   const auto expected = [&](const char* name) {
     return !IsStudy(run) || std::filesystem::exists(run / name);
   };
@@ -92,6 +95,7 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
   json["summary"] = ReadJsonFile(run / "summary.json", &notes);
   json["analysis"] = ReadJsonFile(run / "analysis.json", &notes);
   json["compare"] = ReadJsonFile(run / "compare.json", &notes);
+  json["frontier"] = ReadJsonFile(run / "frontier.json", &notes);
   json["metrics"] = expected("metrics.jsonl") ? ReadSeries(run, limits.steps, &notes) : Json();
   json["points"] = ReadPoints(run, limits.points, &notes);
   json["tokens"] = ReadViewerTokens(run, limits.token_bytes, &notes);

@@ -16,7 +16,8 @@ struct RunLimits {
 };
 
 // {"name", "path", "notes": [text], "config": {"section.key": text}, "summary", "metrics", "points",
-// "tokens", "analysis", "compare"}; parts that are absent are null. Throws Error where `run` is no directory.
+// "tokens", "analysis", "compare", "frontier"}; parts that are absent are null. Throws Error where `run` is
+// no directory.
 Json ReadRun(const std::filesystem::path& run, const RunLimits& limits);
 
 }  // namespace augur

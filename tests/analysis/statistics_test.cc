@@ -9,7 +9,8 @@ namespace {
 
 const std::vector<double> kDifferences = {0.3, -0.1, 0.25, 0.6, 0.05, -0.02, 0.4};
 
-// Expected values are scipy 1.x's: stats.sem, ttest_1samp, binomtest, 2 * t.sf, t.ppf, t.interval.
+// Expected values are scipy 1.x's: stats.sem, ttest_1samp, binomtest, 2 * t.sf, t.ppf, t.interval,
+// bootstrap(method="percentile").
 TEST(Statistics, MeanAndStandardErrorAgreeWithScipy) {
   EXPECT_NEAR(Mean(kDifferences), 0.21142857142857144, 1e-15);
   EXPECT_NEAR(StandardError(kDifferences), 0.09417381527257561, 1e-15);
@@ -67,6 +68,15 @@ TEST(Statistics, StudentQuantilesAgreeWithScipy) {
                {0.5, 2, 0.8164965809277261},
                {0.999, 60, 3.460200469196392}};
   for (const auto& c : cases) EXPECT_NEAR(StudentQuantile(c.level, c.freedom), c.t, 1e-9 * c.t) << c.t;
+}
+
+TEST(Statistics, BootstrapIntervalAgreesWithScipyAndRepeats) {
+  const std::vector<double> values = {0.31, 0.35, 0.29, 0.44, 0.38, 0.33, 0.36, 0.41};
+  const Interval interval = BootstrapMean(values, 0.95, 50000, 1);
+  EXPECT_NEAR(interval.low, 0.3275, 0.0015);
+  EXPECT_NEAR(interval.high, 0.3925, 0.0015);
+  EXPECT_EQ(interval.low, BootstrapMean(values, 0.95, 50000, 1).low);
+  EXPECT_TRUE(std::isnan(BootstrapMean({}, 0.95, 100, 1).low));
 }
 
 TEST(Statistics, QuantilesAgreeWithNumpy) {

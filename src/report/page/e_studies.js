@@ -164,7 +164,7 @@ function showComparison(run) {
 // A study's file may be of another kind than this page expects; the rest of the page must not suffer.
 function showStudies() {
   for (const run of RUNS) {
-    for (const [key, show] of [["analysis", showAnalysis], ["compare", showComparison]]) {
+    for (const [key, show] of [["analysis", showAnalysis], ["compare", showComparison], ["frontier", showFrontier]]) {
       if (!run[key]) continue;
       const sections = document.querySelectorAll("section").length;
       try {
