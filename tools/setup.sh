@@ -2,16 +2,45 @@
 # Each stage looks first and does nothing when its work is already done, so a second run needs no network.
 # shellcheck shell=bash
 
-system_packages=(
+program_packages=(
   build-essential ccache cmake git ninja-build python3-venv
-  clang libclang-rt-dev # sanitizers and fuzzing
-  libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libpcre2-dev libutf8proc-dev
-  libyaml-dev nlohmann-json3-dev
+  libcli11-dev libfmt-dev libpcre2-dev libutf8proc-dev libyaml-dev nlohmann-json3-dev
   libjs-chart.js # embedded in reports
+)
+check_packages=(
+  clang libclang-rt-dev # sanitizers and fuzzing
+  libbenchmark-dev libgtest-dev
 )
 
 say() { printf '\033[1m== %d:%02d  %s\033[0m\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; } # with the time since the start
 die() { printf 'augur: %s\n' "$*" >&2; exit 2; }
+has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; }
+
+# show_progress COMMAND...: shows how long it has taken and the last line it wrote: in place on a terminal, a line every
+# 15 seconds elsewhere. Where it fails, all it wrote.
+show_progress() {
+  local log start=$SECONDS shown=$SECONDS status=0 line
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 &
+  local command=$!
+  trap 'kill $command 2>/dev/null; exit 130' INT TERM # what runs in the background does not hear Ctrl-C
+  while kill -0 $command 2>/dev/null; do
+    sleep 0.5
+    line=$(tail -c 2000 "$log" | tr '\r' '\n' | grep -v '^ *$' | tail -1 | cut -c1-"$((${COLUMNS:-100} - 10))") || true
+    if [ -t 1 ]; then
+      printf '\r\033[K%5d s  %s' $((SECONDS - start)) "$line"
+    elif [ $((SECONDS - shown)) -ge 15 ]; then
+      shown=$SECONDS
+      printf '%5d s  %s\n' $((SECONDS - start)) "$line"
+    fi
+  done
+  wait $command || status=$?
+  trap - INT TERM
+  [ ! -t 1 ] || printf '\r\033[K'
+  [ $status -eq 0 ] || cat "$log" >&2
+  rm -f "$log"
+  return $status
+}
 
 # install_system_packages NAME...: those that are not there yet.
 install_system_packages() {
@@ -20,15 +49,16 @@ install_system_packages() {
   for name in "$@"; do
     dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'install ok installed' || missing+=("$name")
   done
-  [ ${#missing[@]} -eq 0 ] && return
+  [ ${#missing[@]} -gt 0 ] || return 0
   say "installing system packages: ${missing[*]}"
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || die "missing packages ${missing[*]}; run as root, or install sudo"
     as_root=(sudo)
   fi
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  "${as_root[@]}" true # asks for a password now
+  show_progress "${as_root[@]}" apt-get update
+  show_progress "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 }
 
 # For the tests that look at a report. Ubuntu has Chromium as a snap alone; there those tests are skipped.
@@ -47,7 +77,7 @@ make_venv() {
   say "installing Python packages into $dir"
   [ -x "$dir/bin/python" ] || python3 -m venv "$dir"
   [ -z "$base" ] || realpath "$(site_packages "$base")" >"$(site_packages "$dir")/base.pth"
-  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+  show_progress "$dir/bin/python" -m pip install --progress-bar off --disable-pip-version-check -r "$requirements"
   # `import augur` in this environment finds the source tree, which loads build/libaugur_torch.so.
   realpath python >"$(site_packages "$dir")/augur.pth"
   cp "$requirements" "$dir/installed-requirements.txt"
@@ -58,8 +88,8 @@ install_apart() {
   local folder=$1 requirements=$2 venv=$3
   if cmp -s "$requirements" "$folder/installed-requirements.txt"; then return; fi
   say "installing Python packages into $folder"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$folder" \
-    -r "$requirements"
+  show_progress "$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check --no-deps --upgrade \
+    --target "$folder" -r "$requirements"
   cp "$requirements" "$folder/installed-requirements.txt"
 }
 
@@ -73,29 +103,31 @@ make_adapter_venvs() {
   done
 }
 
+# configure OPTION...: CMake's configuration of build/ with these options ON: a new one has the others OFF, one that is
+# there keeps them as they are.
+configure() {
+  local missing=() option
+  if [ ! -f build/build.ninja ]; then
+    missing=(-DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF)
+  fi
+  for option in "$@"; do
+    grep -qs "^$option:BOOL=ON$" build/CMakeCache.txt || missing+=("-D$option=ON")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "configuring build/"
+  PATH="/usr/local/cuda/bin:$PATH" show_progress cmake --preset default "${missing[@]}"
+}
+
 # build_augur [TARGET...]: all targets unless some are named.
 build_augur() {
-  if [ ! -f build/build.ninja ]; then
-    say "configuring build/"
-    PATH="/usr/local/cuda/bin:$PATH" cmake --preset default >build-configure.log || {
-      cat build-configure.log >&2
-      exit 1
-    }
-    rm -f build-configure.log
-  fi
   say "building build/augur"
-  ninja -C build --quiet "$@"
+  NINJA_STATUS="[%f of %t] " show_progress ninja -C build "$@"
 }
 
-set_up_python() { # everything but the build
+# set_up_python [PACKAGE...]: everything but the build; Debian's packages beside those of the program.
+set_up_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "Python 3.11 or newer is needed and $(python3 --version) found; install it and put it first in PATH"
-  install_system_packages "${system_packages[@]}"
+  install_system_packages "${program_packages[@]}" "$@"
   make_venv .venv requirements.txt
-}
-
-# set_up [TARGET...]: everything build/augur needs, and the named targets, or all.
-set_up() {
-  set_up_python
-  build_augur "$@"
 }

@@ -1,5 +1,6 @@
-"""What ./quickstart and ./check say about a machine that cannot serve them."""
+"""What ./quickstart and ./check do before the program is there, and what ./quickstart says at its end."""
 
+import json
 import os
 import subprocess
 import tomllib
@@ -27,3 +28,60 @@ def test_an_old_python_is_refused_in_one_line(tmp_path):
 
 def test_the_package_needs_the_same_python():
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"] == ">=3.11"
+
+
+def in_setup(script: str, folder: Path, path: str = "") -> subprocess.CompletedProcess:
+    """Runs a script in `folder` with the functions of tools/setup.sh."""
+    command = f"set -euo pipefail; source {ROOT}/tools/setup.sh; {script}"
+    environment = os.environ | {"PATH": f"{path}:{os.environ['PATH']}"}
+    return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, env=environment)
+
+
+def test_only_what_is_asked_for_is_configured(tmp_path):
+    cmake = tmp_path / "cmake"
+    cmake.write_text('#!/bin/sh\necho "$@" >>calls\n')
+    cmake.chmod(0o755)
+
+    def calls(script):
+        (tmp_path / "calls").unlink(missing_ok=True)
+        assert in_setup(script, tmp_path, str(tmp_path)).returncode == 0
+        made = tmp_path / "calls"
+        return made.read_text().splitlines() if made.exists() else []
+
+    assert calls("configure") == ["--preset default -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF"]
+    assert calls("configure AUGUR_CUDA")[0].endswith("-DAUGUR_BENCH=OFF -DAUGUR_CUDA=ON")
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "build.ninja").touch()
+    (tmp_path / "build" / "CMakeCache.txt").write_text("AUGUR_CUDA:BOOL=OFF\nAUGUR_TESTS:BOOL=ON\n")
+    assert calls("configure") == [] and calls("configure AUGUR_TESTS") == []
+    assert calls("configure AUGUR_CUDA AUGUR_TESTS") == ["--preset default -DAUGUR_CUDA=ON"]
+
+
+def test_long_work_shows_what_it_wrote_only_where_it_fails(tmp_path):
+    good = in_setup("show_progress bash -c 'echo noise'", tmp_path)
+    assert good.returncode == 0 and "noise" not in good.stdout + good.stderr
+    bad = in_setup("show_progress bash -c 'echo the reason; exit 3'", tmp_path)
+    assert bad.returncode == 3 and bad.stderr == "the reason\n"
+
+
+def test_the_quickstart_ends_with_what_was_learned_and_what_to_try(tmp_path):
+    summary = {"before": 0.371, "after": 0.695, "steps": 2, "mask": "proximity=kl direction=predicted delta=0.15"}
+    steps = [{"mask/outside": 0.003, "mask/masked": 0.002, "mask/disagree": 0.0001}]
+    steps.append({"mask/outside": 0.005, "mask/masked": 0.003, "mask/disagree": None})
+    lines = [{"step": 0, "data": {"val-core/sort/acc/mean@16": 0.371}}]
+    lines += [{"step": i + 1, "data": step} for i, step in enumerate(steps)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def said():
+        done = subprocess.run([ROOT / "tools" / "invitation", tmp_path], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert said() == ""  # stopped before its end
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    text = said()
+    assert "37.1% were right before training and 69.5% after 2 steps" in text
+    assert "4.00 were outside" in text and "2.50 were masked" in text and "On 0.10 of 1,000 the ratio" in text
+    assert str(tmp_path / "report.html") in text and "import augur" in text
+    commands = [line for line in text.splitlines() if line.startswith(("  build/augur", "  ./quickstart"))]
+    assert len(commands) == 3 and (ROOT / "recipes" / "compare-tiny.yaml").exists()
