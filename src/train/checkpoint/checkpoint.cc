@@ -123,9 +123,9 @@ void CheckpointStore::Write(int64_t step, int64_t keep,
     fill(unfinished);
     WriteManifest(unfinished);
     SyncDirectory(unfinished);
+    Point(step);  // first: a checkpoint behind the pointer would belong to a line that was left
     fs::rename(unfinished, PathOf(step));
     SyncDirectory(directory_);
-    Point(step);
   } catch (const std::exception& fault) {
     std::error_code ignored;
     fs::remove_all(unfinished, ignored);

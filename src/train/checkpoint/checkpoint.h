@@ -1,7 +1,7 @@
 // The checkpoints of a run: RUN/checkpoints/global_step_N, each whole or absent.
 //
-// A checkpoint is written beside its place, synced, listed in its manifest with sizes and checksums, renamed
-// and then pointed to by latest_checkpointed_iteration.txt; older ones go last. The pointer says where the
+// A checkpoint is written next to its place, synced, listed in its manifest with sizes and checksums, pointed
+// to by latest_checkpointed_iteration.txt and then renamed; older ones go last. The pointer says where the
 // run stands: checkpoints of later steps belong to a line that was left. Those, and whatever else a resumed
 // run leaves behind, are moved to RUN/checkpoints/abandoned-N, never removed.
 #pragma once
