@@ -80,8 +80,10 @@ void AddDoctorCommand(CLI::App& app) {
       "weights, and\n"
       "shows the distribution of log-prob differences and of KL(rollout || trainer) over the whole "
       "vocabulary, for fp32,\n"
-      "bf16 and fp8 or the one --precision names. In fp32 on the CPU a difference above 1e-4 is a fault: "
-      "exit code 1.");
+      "bf16, fp8_rollout (the rollout alone in fp8), fp8 (both) and bf16 with fp8 keys and values, or for "
+      "the "
+      "one\n"
+      "--precision names. In fp32 on the CPU a difference above 1e-4 is a fault: exit code 1.");
   command->callback([options] {
     if (!options->json) ShowMachine();
     if (!options->engine.model.empty()) ShowParity(*options);

@@ -91,6 +91,36 @@ void PrintHistogram(const std::vector<double>& differences, const std::vector<do
   }
 }
 
+// What rollout and trainer compute in, by the names of model.precision and rollout.kv_precision.
+struct Setting {
+  std::string precision;
+  std::string kv_precision;
+
+  bool fp8_rollout() const { return precision == "fp8" || precision == "fp8_rollout"; }
+  std::string name() const { return kv_precision == "fp8" ? precision + "+fp8_kv" : precision; }
+};
+
+std::vector<Setting> Settings(const EngineFlags& flags) {
+  if (flags.precision != "auto") return {{flags.precision, flags.kv_precision}};
+  std::vector<Setting> settings;
+  for (const char* precision : {"fp32", "bf16", "fp8_rollout", "fp8"}) {
+    settings.push_back({precision, flags.kv_precision});
+  }
+  if (flags.kv_precision != "fp8") settings.push_back({"bf16", "fp8"});
+  return settings;
+}
+
+Parity Measure(const ParityOptions& options, const Setting& setting,
+               const std::vector<GenerateRequest>& prompts, std::string* device) {
+  EngineFlags flags = options.engine;
+  flags.precision = setting.fp8_rollout() ? "fp8" : setting.precision;
+  flags.kv_precision = setting.kv_precision;
+  const LoadedEngine loaded = LoadEngine(flags);
+  *device = loaded.model.embedding.device().str();
+  const ForwardOptions forward{.fp8 = setting.precision == "fp8"};
+  return MeasureParity(loaded.model, forward, *loaded.engine, prompts, options.tokens, options.seed);
+}
+
 void PrintReport(const std::string& precision, const std::string& device, const Parity& parity, bool json,
                  bool ok) {
   const Json differences = Figures(parity.differences), divergences = Figures(parity.divergences);
@@ -125,18 +155,13 @@ void PrintReport(const std::string& precision, const std::string& device, const 
 
 void ShowParity(const ParityOptions& options) {
   const std::vector<GenerateRequest> prompts = Prompts(options, ReadModelConfig(options.engine.model));
-  std::vector<std::string> precisions = {options.engine.precision};
-  if (options.engine.precision == "auto") precisions = {"fp32", "bf16", "fp8"};
   bool all_ok = true;
-  for (const std::string& precision : precisions) {
-    EngineFlags flags = options.engine;
-    flags.precision = precision;
-    const LoadedEngine loaded = LoadEngine(flags);
-    const Parity parity = MeasureParity(loaded.model, *loaded.engine, prompts, options.tokens, options.seed);
-    const at::Device device = loaded.model.embedding.device();
-    const bool bound = precision == "fp32" && device.is_cpu();
+  for (const Setting& setting : Settings(options.engine)) {
+    std::string device;
+    const Parity parity = Measure(options, setting, prompts, &device);
+    const bool bound = setting.name() == "fp32" && device == "cpu";
     const bool ok = !bound || std::ranges::max(parity.differences) <= kFp32Bound;
-    PrintReport(precision, device.str(), parity, options.json, ok);
+    PrintReport(setting.name(), device, parity, options.json, ok);
     all_ok = all_ok && ok;
   }
   if (!all_ok) throw ExitCode{1};

@@ -7,21 +7,20 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/forward.h"
 #include "ops/log_probs.h"
 
 namespace augur {
 namespace {
 
 // log pi of the recorded supports: [T, columns] float32 on the CPU.
-at::Tensor PolicyLogProbs(const Model& model, const Rollout& rollout) {
+at::Tensor PolicyLogProbs(const Model& model, const ForwardOptions& forward, const Rollout& rollout) {
   std::vector<int32_t> tokens = rollout.prompt_tokens;
   tokens.insert(tokens.end(), rollout.tokens.begin(), rollout.tokens.end());
   const at::Device device = model.embedding.device();
   const PackedBatch batch = PackSequences({&tokens, 1}, device);
   const auto first = static_cast<int64_t>(rollout.prompt_tokens.size()) - 1;
   const auto count = static_cast<int64_t>(rollout.tokens.size());
-  const at::Tensor hidden = Forward(model, batch).hidden.narrow(0, first, count);
+  const at::Tensor hidden = Forward(model, batch, forward).hidden.narrow(0, first, count);
   const at::Tensor ids = at::tensor(rollout.support.ids, at::kInt).view({count, rollout.support.columns});
   return ComputeLogProbs({hidden, model.head, {}}, ids.to(device), {}).support.cpu().contiguous();
 }
@@ -43,8 +42,8 @@ void Compare(const Rollout& rollout, const at::Tensor& policy, Parity* parity) {
 
 }  // namespace
 
-Parity MeasureParity(const Model& model, Engine& engine, std::span<const GenerateRequest> prompts,
-                     int64_t tokens, uint64_t seed) {
+Parity MeasureParity(const Model& model, const ForwardOptions& forward, Engine& engine,
+                     std::span<const GenerateRequest> prompts, int64_t tokens, uint64_t seed) {
   const at::NoGradGuard no_grad;
   SamplingOptions options;
   options.max_tokens = tokens;
@@ -53,7 +52,7 @@ Parity MeasureParity(const Model& model, Engine& engine, std::span<const Generat
   Parity parity;
   for (const Rollout& rollout : engine.Generate(prompts, options)) {
     if (rollout.finish == FinishReason::kFailed) throw Error("", rollout.error, "");
-    Compare(rollout, PolicyLogProbs(model, rollout), &parity);
+    Compare(rollout, PolicyLogProbs(model, forward, rollout), &parity);
   }
   return parity;
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "model/forward.h"
 #include "model/model.h"
 #include "rollout/engine.h"
 
@@ -19,8 +20,8 @@ struct Parity {
 
 // Samples `tokens` tokens after each prompt at temperature 1 with every log-prob recorded, then rescores them
 // with the trainer's forward over `model`. Throws Error for a prompt the engine cannot take.
-Parity MeasureParity(const Model& model, Engine& engine, std::span<const GenerateRequest> prompts,
-                     int64_t tokens, uint64_t seed);
+Parity MeasureParity(const Model& model, const ForwardOptions& forward, Engine& engine,
+                     std::span<const GenerateRequest> prompts, int64_t tokens, uint64_t seed);
 
 // The share of values above a bound.
 double ShareAbove(const std::vector<double>& values, double bound);

@@ -81,22 +81,26 @@ Fp8Rows SwigluToFp8(const at::Tensor& gate_up) {
   return out;
 }
 
-at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, at::ScalarType type) {
+at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, const at::Tensor& bias, at::ScalarType type) {
   const at::Tensor a_scale = a.scale.unsqueeze(1), b_scale = b.scale.unsqueeze(0);
   const bool units =
       HasFp8Units(a.values) && b.values.size(0) % kFp8Unit == 0 && b.values.size(1) % kFp8Unit == 0;
   // Fast sums keep 14 bits, ten more than the factors have.
   if (units && type == at::kBFloat16) {
-    return at::_scaled_mm(a.values, b.values.t(), a_scale, b_scale, /*bias=*/{}, /*scale_result=*/{}, type,
+    return at::_scaled_mm(a.values, b.values.t(), a_scale, b_scale,
+                          bias.defined() ? std::optional(bias) : std::nullopt, /*scale_result=*/{}, type,
                           /*use_fast_accum=*/true);
   }
+  at::Tensor product;
   if (units && type == at::kFloat) {
     const at::Tensor one = at::ones({}, a.scale.options());
-    return at::_scaled_mm(a.values, b.values.t(), one, one, /*bias=*/{}, /*scale_result=*/{}, type,
-                          /*use_fast_accum=*/true) *
-           a_scale * b_scale;
+    product = at::_scaled_mm(a.values, b.values.t(), one, one, /*bias=*/{}, /*scale_result=*/{}, type,
+                             /*use_fast_accum=*/true);
+  } else {
+    product = at::mm(a.values.to(at::kFloat), b.values.to(at::kFloat).t());
   }
-  return (at::mm(a.values.to(at::kFloat), b.values.to(at::kFloat).t()) * a_scale * b_scale).to(type);
+  product = product * a_scale * b_scale;
+  return (bias.defined() ? product + bias : product).to(type);
 }
 
 bool HasFp8GroupedProduct(const at::Tensor& weights) {

@@ -20,9 +20,10 @@ Fp8Rows RoundRowsToFp8(const at::Tensor& matrix);
 Fp8Rows RmsNormToFp8(const at::Tensor& x, const at::Tensor& weight, double eps);
 Fp8Rows SwigluToFp8(const at::Tensor& gate_up);
 
-// a [m, k] times b [n, k] transposed, of type `type`. On FP8 units where the GPU has them and k and n are
-// multiples of 16; elsewhere the rounded values are multiplied in float32.
-at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, at::ScalarType type);
+// a [m, k] times b [n, k] transposed, plus `bias` where there is one, rounded once to `type`. On FP8 units
+// where the GPU has them and k and n are multiples of 16; elsewhere the rounded values are multiplied in
+// float32.
+at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, const at::Tensor& bias, at::ScalarType type);
 
 // Whether Fp8GroupedProduct takes weights of this size on this device.
 bool HasFp8GroupedProduct(const at::Tensor& weights);

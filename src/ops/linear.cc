@@ -52,8 +52,7 @@ at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 }
 
 at::Tensor MultiplyFp8(const Fp8Rows& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const at::Tensor product = Fp8Product(x, RoundRowsToFp8(weight), weight.scalar_type());
-  return bias.defined() ? product + bias : product;
+  return Fp8Product(x, RoundRowsToFp8(weight), bias, weight.scalar_type());
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
@@ -124,7 +123,7 @@ at::Tensor Apply(Before before, const at::Tensor& source, const at::Tensor& norm
 at::Tensor LinearInputGradient(const at::Tensor& grad, const at::Tensor& weight, bool fp8) {
   if (!fp8) return at::mm(grad, weight);
   // The sums run over output channels, so the weight takes a scale per input channel here.
-  return Fp8Product(RoundRowsToFp8(grad), RoundRowsToFp8(weight.t()), weight.scalar_type());
+  return Fp8Product(RoundRowsToFp8(grad), RoundRowsToFp8(weight.t()), {}, weight.scalar_type());
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

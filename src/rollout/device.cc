@@ -56,4 +56,12 @@ int64_t SetThreads(int64_t threads) {
   return threads;
 }
 
+void SetDeterministic(bool on) {
+  // cuBLAS splits sums among streams' workspaces unless they are of a fixed size.
+  if (on) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
+  at::globalContext().setDeterministicCuDNN(on);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
 }  // namespace augur

@@ -27,4 +27,7 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device);
 // Sets torch's and OpenMP's threads; 0 takes all cores. Returns how many.
 int64_t SetThreads(int64_t threads);
 
+// Takes only kernels that give the same bits at every run; before the first use of a GPU.
+void SetDeterministic(bool on);
+
 }  // namespace augur

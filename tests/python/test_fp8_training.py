@@ -4,8 +4,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from conftest import run_augur
 from model_zoo import make_model, make_sequences
 from test_model import gradients, reference_loss, stored_gradients
+from train_runs import make_policy, read_metrics, write_config
 
 E4M3 = torch.float8_e4m3fn
 
@@ -100,3 +102,22 @@ def test_experts_multiply_in_fp8_as_well(tmp_path):
     for key in (key for key in plain if "experts" in key and plain[key].norm() > 1e-6):
         cosine = torch.nn.functional.cosine_similarity(ours[key].flatten(), plain[key].flatten(), dim=0)
         assert 0.5 < cosine < 1 - 1e-6, key  # a token near a boundary goes to another expert
+
+
+def test_gradients_do_not_depend_on_the_split_into_micro_batches(tmp_path):
+    """A scale per token: what shares a token's micro-batch has no part in its rounding."""
+    policy = make_policy(tmp_path / "policy", hidden=64)
+
+    def norms(precision):
+        found = []
+        for micro_tokens in (4096, 96, 40):
+            run = tmp_path / f"{precision}-{micro_tokens}"
+            settings = {"model__precision": precision, "train__micro_tokens": micro_tokens, "train__steps": 1}
+            settings |= {"train__minibatch": 4, "train__epochs": 1, "reward__overlong_buffer": 4}
+            run_augur("train", write_config(tmp_path / "config.yaml", policy, run, **settings))
+            found.append(read_metrics(run)[-1]["data"]["actor/grad_norm"])
+        return found
+
+    fp8, bf16 = norms("fp8"), norms("bf16")
+    assert min(fp8) > 0
+    assert (max(fp8) - min(fp8)) / min(fp8) <= 2 * (max(bf16) - min(bf16)) / min(bf16) + 1e-3, (fp8, bf16)

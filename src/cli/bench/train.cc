@@ -14,6 +14,7 @@
 #include "cli/bench/measure.h"
 #include "model/load.h"
 #include "model/shapes.h"
+#include "rollout/device.h"
 #include "train/step/policy_step.h"
 
 namespace augur {
@@ -32,6 +33,7 @@ struct TrainBenchFlags {
   std::string mask = "none";
   bool fp8 = false;
   bool bf16_states = false;
+  bool deterministic = false;
   bool json = false;
 };
 
@@ -110,6 +112,7 @@ void RunTrainBench(const TrainBenchFlags& options) {
   if (options.length < 2 || options.tokens < options.length) {
     throw Error("--tokens", "is less than one sequence of --length", "make it larger");
   }
+  SetDeterministic(options.deterministic);
   const at::Device device = ParseDevice(options.device, "--device");
   const ModelConfig config = NamedShape(options.shape, "--shape");
   if (options.support * 7 >= config.vocab_size)
@@ -164,6 +167,8 @@ void AddBenchTrain(CLI::App& bench) {
       ->capture_default_str();
   command->add_flag("--fp8", options->fp8, "FP8 products in the layers");
   command->add_flag("--bf16-states", options->bf16_states, "AdamW's averages in bfloat16");
+  command->add_flag("--deterministic", options->deterministic,
+                    "Kernels that give the same bits at every run alone, as run.deterministic");
   command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { RunTrainBench(*options); });

@@ -84,9 +84,9 @@ class PackedWeights {
   std::vector<float> scales_;
 };
 
-// out[r, o] = rows[r] · weights[o] + bias[o], `out_stride` at least padded_outputs() (columns beyond the
-// outputs are scratch). In the 16- and 8-bit formats results are rounded to bfloat16 values where
-// `round_to_bf16`.
+// out[r, o] = rows[r] · weights[o] + bias[o], `bias` [padded_outputs()] or null, `out_stride` at least
+// padded_outputs() (columns beyond the outputs are scratch). In the 16- and 8-bit formats results are rounded
+// to bfloat16 values where `round_to_bf16`.
 void PackedGemm(const GemmRows& rows, const PackedWeights& weights, const float* bias, bool round_to_bf16,
                 float* out, int64_t out_stride);
 

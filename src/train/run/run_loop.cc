@@ -1,6 +1,5 @@
 #include "train/run/run_loop.h"
 
-#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -232,8 +231,7 @@ Error Loop::OutOfMemoryNow(const std::exception& fault) const {
 
 RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make) {
   SetThreads(setup.run.threads);
-  at::globalContext().setDeterministicAlgorithms(setup.run.deterministic, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  SetDeterministic(setup.run.deterministic);
   const RunLock lock(setup.run.dir);
   const StopSignals signals;
   StepWork* work = nullptr;

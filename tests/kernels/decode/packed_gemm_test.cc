@@ -98,9 +98,9 @@ class PackedGemmTest : public IsaTest {
 TEST_P(PackedGemmTest, EqualsAFloat64ProductOfTheRoundedValues) {
   for (const Case& c : Cases()) {
     const std::vector<float> a = Random(c.rows * c.width, 1), w = Random(c.outputs * c.width, 2);
-    std::vector<float> bias = Random(c.outputs + 16, 3);
     GemmRows rows(c.format);
     PackedWeights weights(c.format, c.outputs, c.width);
+    const std::vector<float> bias = Random(weights.padded_outputs(), 3);
     Load(c, a, w, c.rows, &rows, &weights);
     const int64_t stride = weights.padded_outputs() + 3;
     std::vector<float> out(c.rows * stride), rounded(c.rows * stride);
