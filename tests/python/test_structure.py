@@ -51,3 +51,31 @@ def test_no_argument_of_a_command_is_named_with_an_equals_sign():
     named = re.compile(r'add_(?:option|flag)\(\s*"([^"]*)"')
     sources = [p for p in SOURCES if p.relative_to(ROOT / "src").parts[0] == "cli"]
     assert [name for p in sources for name in named.findall(p.read_text()) if "=" in name] == []
+
+
+def test_tests_lie_in_the_folders_of_what_they_test():
+    sources = {p.parent.relative_to(ROOT / "src") for p in SOURCES}
+    tests = [p.relative_to(ROOT / "tests") for p in (ROOT / "tests").rglob("*.cc") if p.name != "main.cc"]
+    assert [str(p) for p in tests if p.parts[0] != "fuzz" and p.parent not in sources] == []
+
+
+def test_the_guide_lists_every_room_in_order():
+    guide = (ROOT / "docs" / "development.md").read_text().split("## Where a change goes")[0]
+    assert re.findall(r"^\| `(\w+)` \|", guide, re.M) == ROOMS
+
+
+@pytest.mark.parametrize("page", ["glossary.md", "development.md"])
+def test_files_that_the_guides_name_exist(page):
+    text = (ROOT / "docs" / page).read_text()
+    rooms = "|".join(ROOMS)
+    named = re.findall(rf"`((?:src|tests|(?:{rooms}))/[\w./]+\.\w+)`", text)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists() and not (ROOT / "src" / name).exists()] == []
+
+
+def test_words_are_the_fields_own():
+    """predict, barrier, corrupt, preempt: the glossary has them."""
+    old = re.compile(r"\b(foretell\w*|spoil\w*|meetings?|gives? way|hand's reach)\b", re.I)
+    files = [p for folder in ("src", "python", "docs") for p in (ROOT / folder).rglob("*")]
+    texts = {p: p.read_text() for p in files if p.suffix in {".h", ".cc", ".cu", ".py", ".md", ".js"}}
+    assert [f"{p}: {word}" for p, text in texts.items() for word in old.findall(text)] == []
