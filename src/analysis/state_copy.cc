@@ -1,7 +1,6 @@
 #include "analysis/state_copy.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/equal.h>
 
 namespace augur {
 
@@ -19,18 +18,6 @@ void StateCopy::Restore() const {
   optimizer_.Restored(updates_);
   const std::vector<at::Tensor> parameters = Parameters(model_);
   for (size_t i = 0; i < parameters.size(); ++i) parameters[i].detach().copy_(parameters_[i]);
-}
-
-bool StateCopy::EqualsPresent() const {
-  const std::vector<StateTensor> state = optimizer_.State();
-  for (size_t i = 0; i < state.size(); ++i) {
-    if (!at::equal(state[i].tensor, state_[i])) return false;
-  }
-  const std::vector<at::Tensor> parameters = Parameters(model_);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!at::equal(parameters[i].detach(), parameters_[i])) return false;
-  }
-  return optimizer_.updates() == updates_;
 }
 
 }  // namespace augur

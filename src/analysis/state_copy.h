@@ -18,8 +18,6 @@ class StateCopy {
   StateCopy(const Model& model, Optimizer& optimizer);
   // Puts everything back as it was copied.
   void Restore() const;
-  // Whether the present state has the same bits.
-  bool EqualsPresent() const;
 
   // The tensors of Optimizer::State() as they were, in its order.
   const std::vector<at::Tensor>& state() const { return state_; }

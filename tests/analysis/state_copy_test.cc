@@ -38,14 +38,12 @@ TEST_P(StateCopyOf, PutsParametersAndOptimizerBackBitForBit) {
   AddGradients(model, optimizer);
   optimizer.Update(1e-3);
   const StateCopy copy(model, optimizer);
-  EXPECT_TRUE(copy.EqualsPresent());
   const std::vector<at::Tensor> before = Values(model, optimizer);
   for (int round = 0; round < 2; ++round) {
     AddGradients(model, optimizer);
     optimizer.Update(1e-3);
-    EXPECT_FALSE(copy.EqualsPresent());
+    EXPECT_FALSE(at::equal(Values(model, optimizer).back(), before.back()));
     copy.Restore();
-    EXPECT_TRUE(copy.EqualsPresent());
     const std::vector<at::Tensor> now = Values(model, optimizer);
     for (size_t i = 0; i < now.size(); ++i) EXPECT_TRUE(at::equal(now[i], before[i])) << i;
     EXPECT_EQ(optimizer.updates(), 1);

@@ -107,7 +107,7 @@ TEST_P(EngineCudaTest, RecordsTheTrainersLogProbsWithinThePrecision) {
   }
 }
 
-TEST_P(EngineCudaTest, NewWeightsGiveWhatAFreshEngineGives) {
+TEST_P(EngineCudaTest, NewWeightsGiveWhatANewEngineGives) {
   const Model first = OnGpu(SmallModel(GetParam()), at::kBFloat16);
   const Model second = OnGpu(SmallModel(GetParam(), 2), at::kBFloat16);
   const auto requests = RandomRequests({3, 17});
@@ -127,7 +127,7 @@ TEST_P(EngineCudaTest, NewWeightsGiveWhatAFreshEngineGives) {
   }
 }
 
-TEST_P(EngineCudaTest, GivingWayForLackOfMemoryChangesNothing) {
+TEST_P(EngineCudaTest, PreemptionForLackOfMemoryChangesNothing) {
   const Model there = OnGpu(SmallModel(GetParam()), at::kFloat);
   const auto requests = RandomRequests({3, 17, 32, 20, 9, 28});
   const EngineOptions fp32{.precision = RolloutPrecision::kFp32};

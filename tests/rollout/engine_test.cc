@@ -72,7 +72,7 @@ TEST_P(EngineTest, GroupSharingEqualsSeparatePrefills) {
   ExpectSameRollouts(shared, separate);
 }
 
-TEST_P(EngineTest, GivingWayForLackOfMemoryChangesNothing) {
+TEST_P(EngineTest, PreemptionForLackOfMemoryChangesNothing) {
   const auto requests = RandomRequests({3, 17, 32, 20, 9, 28});
   SamplingOptions options = ShortOptions();
   options.max_tokens = 40;
@@ -94,7 +94,7 @@ TEST_P(EngineTest, GivingWayForLackOfMemoryChangesNothing) {
   EXPECT_GT(preemptions, 0);
 }
 
-TEST_P(EngineTest, NewWeightsGiveWhatAFreshEngineGives) {
+TEST_P(EngineTest, NewWeightsGiveWhatANewEngineGives) {
   const Model other = SmallModel(std::get<0>(GetParam()), 2);
   const auto requests = RandomRequests({3, 17});
   Engine engine(model_, Options()), other_engine(other, Options());
