@@ -92,7 +92,7 @@ void PrintHistogram(const std::vector<double>& differences, const std::vector<do
 }
 
 // What rollout and trainer compute in, by the names of model.precision and rollout.kv_precision.
-struct Setting {
+struct PrecisionPair {
   std::string precision;
   std::string kv_precision;
 
@@ -100,9 +100,9 @@ struct Setting {
   std::string name() const { return kv_precision == "fp8" ? precision + "+fp8_kv" : precision; }
 };
 
-std::vector<Setting> Settings(const EngineFlags& flags) {
+std::vector<PrecisionPair> PrecisionPairs(const EngineFlags& flags) {
   if (flags.precision != "auto") return {{flags.precision, flags.kv_precision}};
-  std::vector<Setting> settings;
+  std::vector<PrecisionPair> settings;
   for (const char* precision : {"fp32", "bf16", "fp8_rollout", "fp8"}) {
     settings.push_back({precision, flags.kv_precision});
   }
@@ -110,7 +110,7 @@ std::vector<Setting> Settings(const EngineFlags& flags) {
   return settings;
 }
 
-Parity Measure(const ParityOptions& options, const Setting& setting,
+Parity Measure(const ParityOptions& options, const PrecisionPair& setting,
                const std::vector<GenerateRequest>& prompts, std::string* device) {
   EngineFlags flags = options.engine;
   flags.precision = setting.fp8_rollout() ? "fp8" : setting.precision;
@@ -156,7 +156,7 @@ void PrintReport(const std::string& precision, const std::string& device, const 
 void ShowParity(const ParityOptions& options) {
   const std::vector<GenerateRequest> prompts = Prompts(options, ReadModelConfig(options.engine.model));
   bool all_ok = true;
-  for (const Setting& setting : Settings(options.engine)) {
+  for (const PrecisionPair& setting : PrecisionPairs(options.engine)) {
     std::string device;
     const Parity parity = Measure(options, setting, prompts, &device);
     const bool bound = setting.name() == "fp32" && device == "cpu";
