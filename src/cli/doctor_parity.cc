@@ -115,6 +115,7 @@ Parity Measure(const ParityOptions& options, const PrecisionPair& setting,
   EngineFlags flags = options.engine;
   flags.precision = setting.fp8_rollout() ? "fp8" : setting.precision;
   flags.kv_precision = setting.kv_precision;
+  flags.record_routing = true;
   const LoadedEngine loaded = LoadEngine(flags);
   *device = loaded.model.embedding.device().str();
   const ForwardOptions forward{.fp8 = setting.precision == "fp8"};
@@ -124,14 +125,19 @@ Parity Measure(const ParityOptions& options, const PrecisionPair& setting,
 void PrintReport(const std::string& precision, const std::string& device, const Parity& parity, bool json,
                  bool ok) {
   const Json differences = Figures(parity.differences), divergences = Figures(parity.divergences);
+  const bool replayed = !parity.replayed_differences.empty();
   if (json) {
-    fmt::print("{}\n", Json({{"precision", precision},
-                             {"device", device},
-                             {"tokens", parity.differences.size()},
-                             {"logprob_difference", differences},
-                             {"kl", divergences},
-                             {"ok", ok}})
-                           .dump());
+    Json report = {{"precision", precision},
+                   {"device", device},
+                   {"tokens", parity.differences.size()},
+                   {"logprob_difference", differences},
+                   {"kl", divergences},
+                   {"ok", ok}};
+    if (replayed) {
+      report["replayed_routing"] = {{"logprob_difference", Figures(parity.replayed_differences)},
+                                    {"kl", Figures(parity.replayed_divergences)}};
+    }
+    fmt::print("{}\n", report.dump());
     return;
   }
   fmt::print("parity of rollout ({}) and trainer, {}, {} tokens\n", precision, device,
@@ -143,6 +149,11 @@ void PrintReport(const std::string& precision, const std::string& device, const 
   };
   row("|dlogp|", differences);
   row("KL", divergences);
+  if (replayed) {
+    fmt::print("  with the rollout's experts (rollout.replay_routing):\n");
+    row("|dlogp|", Figures(parity.replayed_differences));
+    row("KL", Figures(parity.replayed_divergences));
+  }
   PrintHistogram(parity.differences, parity.divergences);
   for (const double delta : kDeltas) {
     fmt::print("  above {:<6} |dlogp| {:.2f}%  KL {:.2f}% of tokens\n", delta,

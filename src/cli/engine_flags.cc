@@ -95,10 +95,14 @@ LoadedEngine LoadEngine(const EngineFlags& flags) {
   loaded.model =
       LoadModel(flags.model, precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16, device);
   loaded.engine = std::make_unique<Engine>(
-      loaded.model, EngineOptions{.precision = precision,
-                                  .kv_precision = ParseKvPrecision(flags.kv_precision, "--kv-precision"),
-                                  .memory_share = flags.memory_share,
-                                  .max_batch = flags.max_batch});
+      loaded.model,
+      EngineOptions{.precision = precision,
+                    .kv_precision = ParseKvPrecision(flags.kv_precision, "--kv-precision"),
+                    .memory_share = flags.memory_share,
+                    .max_batch = flags.max_batch,
+                    .record_routing = flags.record_routing && device.is_cpu() &&
+                                      std::ranges::count(loaded.model.config.sparse, true) > 0 &&
+                                      loaded.model.config.moe.experts <= 256});
   return loaded;
 }
 

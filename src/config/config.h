@@ -80,6 +80,7 @@ struct RolloutSection {
   int64_t staleness = 0;
   std::vector<std::string> stop;
   KvPrecision kv_precision = KvPrecision::kBf16;
+  bool replay_routing = false;
   double memory_share = 0.5;
   int64_t max_batch = 0;
   void Fields(FieldList& list);
@@ -102,6 +103,7 @@ struct AlgorithmSection {
   double kl_coef = 0;
   KlEstimator kl_estimator = KlEstimator::kK3;
   double entropy_bonus = 0;
+  double load_balance_coef = 0;
   bool skip_equal_groups = false;
   bool dynamic_sampling = false;
   int64_t max_refills = 10;
@@ -121,6 +123,7 @@ struct OptimizerFields {
   double weight_decay = 0.01;
   double grad_clip = 1;
   StateDtype optimizer_dtype = StateDtype::kFp32;
+  StateDtype gradient_dtype = StateDtype::kFp32;
   ActivationCheckpoint checkpoint_activations = ActivationCheckpoint::kNone;
   int64_t micro_tokens = 16384;
   int64_t max_bad_updates = 3;

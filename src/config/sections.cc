@@ -135,6 +135,10 @@ void RolloutSection::Fields(FieldList& list) {
            "What keys and values are kept as: bf16, or fp8 (a scale per token and head), in which twice as "
            "many fit "
            "on a GPU; what that adds to the mismatch is what the mask is for.");
+  list.Add("replay_routing", replay_routing,
+           "Of models with experts: those that computed a token at generation compute it in training too, "
+           "with the "
+           "weights that the router then gives them.");
   list.Add("memory_share", memory_share, "Share of the free memory that keys and values may take.")
       .Above(0)
       .AtMost(1);
@@ -171,6 +175,10 @@ void AlgorithmSection::Fields(FieldList& list) {
   list.Add("kl_estimator", kl_estimator,
            "Of that penalty, with d = log ref - log pi: k1 -d, k2 d^2/2, k3 exp(d) - d - 1.");
   list.Add("entropy_bonus", entropy_bonus, "Weight of the policy's entropy in the loss; 0 is off.");
+  list.Add(
+          "load_balance_coef", load_balance_coef,
+          "Of models with experts: weight of the load-balancing loss, as transformers computes it; 0 is off.")
+      .AtLeast(0);
   list.Add("skip_equal_groups", skip_equal_groups, "Leave out groups whose scores are all equal.");
   list.Add("dynamic_sampling", dynamic_sampling, "Sample further prompts in place of such groups (DAPO).");
   list.Add("max_refills", max_refills, "How often in a step dynamic_sampling may do so.").AtLeast(1);
@@ -189,6 +197,9 @@ void OptimizerFields::Fields(FieldList& list) {
   list.Add("weight_decay", weight_decay, "AdamW's decoupled weight decay.").AtLeast(0);
   list.Add("grad_clip", grad_clip, "Largest global norm of a gradient; 0 does not clip.").AtLeast(0);
   list.Add("optimizer_dtype", optimizer_dtype, "What AdamW's two states are kept in.");
+  list.Add("gradient_dtype", gradient_dtype,
+           "What gradients are added up in over micro-batches; bf16 is rounded at random, so that sums keep "
+           "their mean.");
   list.Add("checkpoint_activations", checkpoint_activations,
            "Which activations the backward computes again.");
   list.Add("micro_tokens", micro_tokens,

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "base/yaml.h"
 
@@ -133,10 +135,36 @@ std::vector<std::string> ListItems(std::string_view text, const std::string& whe
   return items;
 }
 
-}  // namespace
+// What files build on in turn; more is a circle.
+constexpr int kMostLayers = 8;
+constexpr std::string_view kExtends = "extends";
 
-Settings ReadYamlSettings(std::string_view text, const std::string& file, const FieldList& fields) {
+Settings ReadLayered(std::string_view text, const std::string& file, const FieldList& fields, int layer);
+
+// What the file that this one extends says.
+Settings ReadExtended(const YamlNode& key, const YamlNode& value, const std::string& file,
+                      const FieldList& fields, int layer) {
+  const std::string where = Place(file, key);
+  if (layer >= kMostLayers) throw Error(where, "files extend each other in a circle", "remove one 'extends'");
+  const std::filesystem::path other =
+      std::filesystem::path(file).parent_path() / ScalarText(value, kExtends, where);
+  if (!std::filesystem::is_regular_file(other)) {
+    throw Error(where, fmt::format("there is no file {}", other.string()), "name one relative to this file");
+  }
+  return ReadLayered(ReadFile(other), other.string(), fields, layer + 1);
+}
+
+void AddExtended(Settings extended, const FieldList& fields, Settings* settings) {
+  for (const FieldSection& section : fields.sections()) {
+    if (!HasPreset(section) || !settings->contains(section.name + ".preset")) continue;
+    for (const Field& field : section.fields) extended.erase(field.key());
+  }
+  settings->merge(extended);
+}
+
+Settings ReadLayered(std::string_view text, const std::string& file, const FieldList& fields, int layer) {
   Settings settings;
+  Settings extended;
   std::vector<std::string> seen;
   const YamlNode document = ParseYaml(text, file);
   if (document.is_null()) return settings;
@@ -145,6 +173,10 @@ Settings ReadYamlSettings(std::string_view text, const std::string& file, const 
   for (const auto& [key, content] : document.entries) {
     const std::string where = Place(file, key);
     const std::string name = ScalarText(key, "a section's name", where);
+    if (name == kExtends) {
+      extended = ReadExtended(key, content, file, fields, layer);
+      continue;
+    }
     const FieldSection& section = FindSection(name, fields, where);
     if (std::ranges::find(seen, name) != seen.end()) {
       throw Error(where, fmt::format("the section '{}' is there twice", name), "put its keys together");
@@ -152,7 +184,14 @@ Settings ReadYamlSettings(std::string_view text, const std::string& file, const 
     seen.push_back(name);
     ReadSection(content, section, fields, file, where, &settings);
   }
+  AddExtended(std::move(extended), fields, &settings);
   return settings;
+}
+
+}  // namespace
+
+Settings ReadYamlSettings(std::string_view text, const std::string& file, const FieldList& fields) {
+  return ReadLayered(text, file, fields, 0);
 }
 
 void AddOverride(std::string_view text, const FieldList& fields, Settings* settings) {

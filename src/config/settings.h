@@ -21,8 +21,9 @@ struct Setting {
 // By key, later settings in place of earlier ones.
 using Settings = std::map<std::string, Setting, std::less<>>;
 
-// Reads YAML of the form "section:\n  key: value". Keys must be in `fields`, each given once. Throws Error at
-// "file:line" for anything else, with the nearest valid name.
+// Reads YAML of the form "section:\n  key: value". Keys must be in `fields`, each given once. `extends:
+// FILE`, relative to this one, takes over what that file says and this one does not; a mask's preset replaces
+// the whole section. Throws Error at "file:line" for anything else, with the nearest valid name.
 Settings ReadYamlSettings(std::string_view text, const std::string& file, const FieldList& fields);
 
 // Adds "a.b=value" from the command line. The value is taken as it stands; [a, b] where the key is a list.

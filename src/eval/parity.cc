@@ -25,7 +25,21 @@ at::Tensor PolicyLogProbs(const Model& model, const ForwardOptions& forward, con
   return ComputeLogProbs({hidden, model.head, {}}, ids.to(device), {}).support.cpu().contiguous();
 }
 
-void Compare(const Rollout& rollout, const at::Tensor& policy, Parity* parity) {
+// The recorded experts by layer; those of the last token, which is not recorded, are the first ones.
+Routing RoutingOf(const Rollout& rollout, at::Device device) {
+  const RecordedRouting& from = rollout.routing;
+  std::vector<uint8_t> experts = from.experts;
+  for (int64_t i = 0; i < from.width(); ++i) {
+    experts.push_back(static_cast<uint8_t>(i % from.experts_per_token));
+  }
+  const at::Tensor all = at::tensor(experts, at::kByte).view({-1, from.layers, from.experts_per_token});
+  Routing routing;
+  for (int64_t i = 0; i < from.layers; ++i) routing.push_back(all.select(1, i).to(at::kLong).to(device));
+  return routing;
+}
+
+void Compare(const Rollout& rollout, const at::Tensor& policy, std::vector<double>* differences,
+             std::vector<double>* divergences) {
   const int64_t columns = rollout.support.columns;
   const float* log_pi = policy.const_data_ptr<float>();
   const float* log_mu = rollout.support.logprobs.data();
@@ -35,8 +49,8 @@ void Compare(const Rollout& rollout, const at::Tensor& policy, Parity* parity) {
     for (int64_t c = 0; c < columns; ++c) {
       if (ids[c] >= 0) divergence += std::exp(double{log_mu[c]}) * (double{log_mu[c]} - log_pi[c]);
     }
-    parity->differences.push_back(std::abs(double{log_mu[0]} - log_pi[0]));
-    parity->divergences.push_back(std::max(divergence, 0.0));
+    differences->push_back(std::abs(double{log_mu[0]} - log_pi[0]));
+    divergences->push_back(std::max(divergence, 0.0));
   }
 }
 
@@ -52,7 +66,13 @@ Parity MeasureParity(const Model& model, const ForwardOptions& forward, Engine& 
   Parity parity;
   for (const Rollout& rollout : engine.Generate(prompts, options)) {
     if (rollout.finish == FinishReason::kFailed) throw Error("", rollout.error, "");
-    Compare(rollout, PolicyLogProbs(model, forward, rollout), &parity);
+    Compare(rollout, PolicyLogProbs(model, forward, rollout), &parity.differences, &parity.divergences);
+    if (rollout.routing.width() == 0) continue;
+    const Routing routing = RoutingOf(rollout, model.embedding.device());
+    ForwardOptions replaying = forward;
+    replaying.replay = &routing;
+    Compare(rollout, PolicyLogProbs(model, replaying, rollout), &parity.replayed_differences,
+            &parity.replayed_divergences);
   }
   return parity;
 }

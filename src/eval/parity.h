@@ -16,6 +16,9 @@ namespace augur {
 struct Parity {
   std::vector<double> differences;  // |log mu - log pi| of the sampled token
   std::vector<double> divergences;  // KL(mu || pi) over the whole vocabulary
+  // The same where the trainer's tokens go through the experts that the rollout's went through; empty where
+  // the engine records none.
+  std::vector<double> replayed_differences, replayed_divergences;
 };
 
 // Samples `tokens` tokens after each prompt at temperature 1 with every log-prob recorded, then rescores them

@@ -45,4 +45,9 @@ AUGUR_HOST_DEVICE uint16_t RoundAtRandom(uint32_t value_bits, uint32_t random) {
   return static_cast<uint16_t>((value_bits + (random & 0xffffu)) >> 16);
 }
 
+// The same of any value: what is not finite stays so.
+AUGUR_HOST_DEVICE uint16_t RoundFiniteAtRandom(uint32_t value_bits, uint32_t random) {
+  return RoundAtRandom(value_bits, (value_bits & 0x7f800000u) == 0x7f800000u ? 0 : random);
+}
+
 }  // namespace augur

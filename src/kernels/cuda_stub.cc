@@ -1,5 +1,6 @@
 // The CUDA kernels of a build without nvcc: each says so when called.
 #include "kernels/adamw.h"
+#include "kernels/add_at_random.h"
 #include "kernels/decode/decode_attention.h"
 #include "kernels/decode/sample_support.h"
 #include "kernels/decode/take_tokens.h"
@@ -172,5 +173,7 @@ AUGUR_STUB(float)
 AUGUR_STUB(BFloat16)
 
 void TakeTokensCuda(int64_t, const int32_t*, const int32_t*, int32_t*, void*) { ThrowNoCuda("decoding"); }
+
+void AddAtRandomCuda(const RandomSum&, void*) { ThrowNoCuda("gradient sums"); }
 
 }  // namespace augur

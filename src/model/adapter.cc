@@ -173,7 +173,7 @@ void AddAdapter(size_t layer, const ModuleSpec& spec, const AdapterPlace& place,
   const at::Device device = module.weight.device();
   module.adapters.push_back({place.name, place.begin_row, a.to(device), b.to(device), factors.scale});
   if (module.base.defined()) return;
-  module.base = KeepBase(module.weight, device.is_cuda() && WeightBytes(*model) > kMostBaseOnGpu);
+  module.base = KeepBase(module.weight, device.is_cuda() && BaseStaysOnHost(WeightBytes(*model)));
 }
 
 void TrainWhole(const std::string& name, const at::Tensor& value, std::string_view where, Model* model) {
@@ -235,6 +235,24 @@ void AddAdapters(const LoraOptions& options, uint64_t seed, std::string_view whe
   }
   for (const std::string& name : whole) TrainWhole(name, {}, "lora.modules_to_save", model);
 }
+
+int64_t CountAdapterParameters(const LoraOptions& options, const ModelConfig& config,
+                               std::string_view where) {
+  int64_t count = 0;
+  std::set<std::string> unused;
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const std::string layer = fmt::format("model.layers.{}.", i);
+    for (const ModuleSpec& spec : LayerTable(config, i)) {
+      for (const AdapterPlace& place : AdapterPlaces(spec)) {
+        if (!IsTargeted(spec, place, layer, options.targets, &unused, where)) continue;
+        count += options.rank * (spec.in + place.rows) * std::max<int64_t>(spec.experts, 1);
+      }
+    }
+  }
+  return count;
+}
+
+bool BaseStaysOnHost(int64_t bytes) { return bytes > kMostBaseOnGpu; }
 
 void MergeAdapters(const Model& model) {
   const at::NoGradGuard no_grad;

@@ -38,6 +38,12 @@ std::vector<AdapterPlace> AdapterPlaces(const ModuleSpec& spec);
 // Throws Error at `where` for a name that fits no module or one that cannot be adapted.
 void AddAdapters(const LoraOptions& options, uint64_t seed, std::string_view where, Model* model);
 
+// How many numbers those adapters are; modules that are trained whole apart.
+int64_t CountAdapterParameters(const LoraOptions& options, const ModelConfig& config, std::string_view where);
+
+// Whether the base of a model of so many bytes is put into the machine's memory when it is adapted on a GPU.
+bool BaseStaysOnHost(int64_t bytes);
+
 // One more adapter of given factors, float32 [rank, in] and [rows, rank], and a module to be trained whole
 // with a given value. The model's own values become the base. Throw Error at `where` where they do not fit.
 void AddAdapter(size_t layer, const ModuleSpec& spec, const AdapterPlace& place, const LowRank& factors,

@@ -54,6 +54,10 @@ class Backend {
   virtual void Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
                       const SampleSettings& settings, const SampleResults& out) = 0;
 
+  // With record_routing, the experts of the tokens of the last Prefill or Decode, sequence by sequence:
+  // [tokens, sparse layers, experts_per_token]. Otherwise empty.
+  virtual std::span<const uint8_t> routing() const { return {}; }
+
   // Takes over the model's current weights.
   virtual void UpdateWeights(const Model& model) = 0;
 };

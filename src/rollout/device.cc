@@ -46,6 +46,7 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
   options.kv_precision = config.rollout.kv_precision;
   options.memory_share = config.rollout.memory_share;
   options.max_batch = config.rollout.max_batch;
+  options.record_routing = config.rollout.replay_routing;
   options.own_weights = Overlaps(config, device);
   return options;
 }

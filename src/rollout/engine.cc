@@ -56,6 +56,9 @@ Engine::Engine(const Model& model, const EngineOptions& options) : state_(std::m
     throw Error("max_batch", fmt::format("{} is negative", options.max_batch),
                 "give a count, or 0 for what fits");
   }
+  if (options.record_routing) {
+    CheckRecordsRouting(model.config, model.embedding.device().is_cuda(), "rollout.replay_routing");
+  }
   state_->config = model.config;
   state_->options = options;
   state_->backend = MakeBackend(model, options);
@@ -70,6 +73,18 @@ Engine::Engine(const Model& model, const EngineOptions& options) : state_(std::m
   }
 }
 
+void CheckRecordsRouting(const ModelConfig& config, bool cuda, std::string_view where) {
+  if (std::ranges::count(config.sparse, true) == 0) {
+    throw Error(where, "the model has no experts", "leave it out");
+  }
+  if (config.moe.experts > 256) {
+    throw Error(where, fmt::format("{} experts are more than a byte can name", config.moe.experts),
+                "leave it out");
+  }
+  if (cuda)
+    throw Error(where, "is recorded by the CPU's engine alone", "leave it out, or set run.device=cpu");
+}
+
 Engine::~Engine() = default;
 
 std::vector<Rollout> Engine::Generate(std::span<const GenerateRequest> requests,
@@ -78,8 +93,8 @@ std::vector<Rollout> Engine::Generate(std::span<const GenerateRequest> requests,
   state_->stats = {};
   if (requests.empty()) return {};
   state_->Reserve(requests, options);
-  const Generation::Setting setting{state_->config, *state_->backend, state_->reserved, state_->max_batch(),
-                                    state_->version};
+  const Generation::Setting setting{state_->config,      *state_->backend, state_->reserved,
+                                    state_->max_batch(), state_->version,  state_->options.record_routing};
   return Generation(setting, requests, options, hooks).Run(&state_->stats);
 }
 

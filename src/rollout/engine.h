@@ -42,6 +42,8 @@ struct EngineOptions {
   int64_t max_batch = 0;
   // Copies weights even where they could be shared, so that they may change while the engine generates.
   bool own_weights = false;
+  // Record the experts of every token; on the CPU, for models that have some.
+  bool record_routing = false;
   // Bytes for keys and values; 0 takes memory_share of what is free. Tests make it small.
   int64_t kv_bytes = 0;
   // Told where the time of decode steps goes; must outlive the engine. For benchmarks.
@@ -103,6 +105,9 @@ struct EngineStats {
   int64_t prefill_tokens = 0, new_tokens = 0, preemptions = 0;
   int64_t decode_batch = 0;  // most sequences decoded at once
 };
+
+// Throws Error at `where` where the routing of such a model cannot be recorded.
+void CheckRecordsRouting(const ModelConfig& config, bool cuda, std::string_view where);
 
 class Engine {
  public:

@@ -84,6 +84,10 @@ void Generation::Enqueue(std::span<const GenerateRequest> requests) {
       rollout.temperature = options_.temperature;
       rollout.weight_version = setting_.weight_version;
       rollout.support.columns = sampling_.columns();
+      if (setting_.records_routing) {
+        rollout.routing.layers = std::ranges::count(setting_.config.sparse, true);
+        rollout.routing.experts_per_token = setting_.config.moe.experts_per_token;
+      }
       Sample& sample = samples_.emplace_back();
       sample.group = &group;
       sample.rollout = &rollout;
@@ -178,6 +182,13 @@ void Generation::RunPrefill(const std::vector<Group*>& groups) {
   {
     const Stopwatch watch(&stats_->prefill_seconds);
     setting_.backend.Prefill(sequences, draws_, sampling_, results);
+  }
+  int64_t token = 0;
+  for (const Group* group : groups) {
+    for (Sample* sample : drawn) {
+      if (sample->group == group) NoteRouting(sample, 0, token, PromptLength(*group));
+    }
+    token += PromptLength(*group);
   }
   for (size_t i = 0; i < drawn.size(); ++i) Append(drawn[i], static_cast<int64_t>(i));
   std::erase_if(waiting_, [](const Sample* sample) { return sample->finished; });
@@ -287,11 +298,23 @@ void Generation::DecodeStep() {
   }
   for (size_t row = 0; row < running_.size(); ++row) {
     Sample* sample = running_[row];
+    NoteRouting(sample, sample->cached, static_cast<int64_t>(row), 1);
     ++sample->cached;
     const auto known = PromptLength(*sample->group) + static_cast<int64_t>(sample->rollout->tokens.size());
     if (sample->cached == known) Append(sample, static_cast<int64_t>(row));
   }
   std::erase_if(running_, [](const Sample* sample) { return sample->finished; });
+}
+
+void Generation::NoteRouting(Sample* sample, int64_t position, int64_t from, int64_t count) {
+  if (!setting_.records_routing) return;
+  RecordedRouting& routing = sample->rollout->routing;
+  const int64_t width = routing.width();
+  const auto known = setting_.backend.routing().subspan(from * width, count * width);
+  if (static_cast<int64_t>(routing.experts.size()) < (position + count) * width) {
+    routing.experts.resize((position + count) * width);
+  }
+  std::ranges::copy(known, routing.experts.begin() + position * width);
 }
 
 SampleDraw Generation::DrawFor(const Sample& sample, int64_t row) const {

@@ -27,6 +27,7 @@ class Generation {
     int64_t pages;      // reserved in the backend
     int64_t max_batch;  // most sequences at once
     int64_t weight_version;
+    bool records_routing = false;
   };
 
   Generation(const Setting& setting, std::span<const GenerateRequest> requests,
@@ -73,6 +74,8 @@ class Generation {
   int64_t PagesFor(int64_t tokens) const;
   int64_t OwnPages(const Sample& sample) const;
   int64_t PromptLength(const Group& group) const;
+  // Takes `count` tokens of the backend's routing, from the `from`-th on, for positions `position` on.
+  void NoteRouting(Sample* sample, int64_t position, int64_t from, int64_t count);
   SampleDraw DrawFor(const Sample& sample, int64_t row) const;
   SampleResults MakeResults(size_t draws);
 

@@ -26,6 +26,17 @@ struct RecordedSupport {
   std::vector<float> logprobs;  // [tokens, columns]
 };
 
+// The experts that each token went through at generation.
+struct RecordedRouting {
+  int64_t layers = 0, experts_per_token = 0;  // sparse layers
+  // [tokens, layers, experts_per_token], of the prompt and of the response but for its last token, which
+  // nothing follows. Of prompt tokens that nobody drew from, the last layer's are not computed and stand as
+  // 0, 1, ...
+  std::vector<uint8_t> experts;
+
+  int64_t width() const { return layers * experts_per_token; }
+};
+
 struct Rollout {
   uint64_t prompt = 0;  // the request's key
   int64_t sample = 0;   // 0 .. samples - 1 within its group
@@ -33,6 +44,7 @@ struct Rollout {
   std::vector<int32_t> tokens;  // the response, with the end token where there is one
   std::vector<float> logprobs;  // [tokens], of the sampled tokens
   RecordedSupport support;
+  RecordedRouting routing;  // with EngineOptions::record_routing
   double temperature = 1;
   int64_t weight_version = 0;
   FinishReason finish = FinishReason::kEos;

@@ -55,3 +55,38 @@ def test_a_fault_on_the_command_line_names_the_override(config):
 def test_a_file_of_another_command_is_sent_there(recipe, command):
     done = run_augur("train", ROOT / "recipes" / recipe, "--print-config", check=False)
     assert done.returncode == 2 and f"run augur {command} with it" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_file_may_extend_another(tmp_path):
+    (tmp_path / "base.yaml").write_text(MINIMAL + "mask: {preset: clip, clip_high: 0.3}\ntrain: {lr: 1e-3, steps: 7}\n")
+    (tmp_path / "small.yaml").write_text("extends: base.yaml\ntrain:\n  lr: 2e-3\n")
+    printed = run_augur("config", tmp_path / "small.yaml").stdout
+    assert "lr: 0.002" in printed and "steps: 7" in printed and "clip_high: 0.3" in printed
+    (tmp_path / "small.yaml").write_text("extends: base.yaml\nmask: clip\n")
+    assert "clip_high: 0.28" in run_augur("config", tmp_path / "small.yaml").stdout
+    for text, part in [("extends: none.yaml\n", "none.yaml"), ("extends: small.yaml\n", "circle")]:
+        (tmp_path / "small.yaml").write_text(text)
+        done = run_augur("config", tmp_path / "small.yaml", check=False)
+        assert done.returncode == 2 and part in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model", "precision", "prompts", "group"),
+    [
+        ("paper-qwen3-4b", "Qwen3-4B-Base", "bf16", 64, 8),
+        ("paper-qwen3-8b", "Qwen3-8B-Base", "bf16", 128, 16),
+        ("paper-qwen3-30b-a3b-fp8-rollout", "Qwen3-30B-A3B-Base", "fp8_rollout", 128, 16),
+        ("paper-qwen3-30b-a3b-fp8", "Qwen3-30B-A3B-Base", "fp8", 128, 16),
+    ],
+)
+def test_the_papers_settings(recipe, model, precision, prompts, group):
+    printed = run_augur("config", ROOT / "recipes" / f"{recipe}.yaml").stdout
+    table = ["lr: 1e-06", "epochs: 1", "max_prompt_tokens: 2048", "max_tokens: 8192", "minibatch: 16", "temperature: 1"]
+    for part in [f"models/{model}", f"precision: {precision}", f"prompts: {prompts}", f"group: {group}", *table]:
+        assert part in printed, part
+    assert "support: 20" in printed and "delta: 0.15" in printed
+
+
+@pytest.mark.parametrize("recipe", ["qwen3-8b-one-gpu", "qwen3-30b-a3b-lora-one-gpu"])
+def test_the_recipes_for_one_gpu_are_read(recipe):
+    run_augur("config", ROOT / "recipes" / f"{recipe}.yaml")

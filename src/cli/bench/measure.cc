@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "model/adapter.h"
 
 namespace augur {
 namespace {
@@ -71,6 +72,15 @@ std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
     measured[i].seconds = seconds[i][rounds / 2];
   }
   return measured;
+}
+
+void AddBenchAdapters(int64_t rank, Model* model) {
+  if (rank == 0) return;
+  LoraOptions options;
+  options.rank = rank;
+  options.alpha = static_cast<double>(2 * rank);
+  options.modules_to_save = {"norm"};
+  AddAdapters(options, 0, "--lora-rank", model);
 }
 
 int64_t PeakMemoryBytes(c10::Device device) {

@@ -8,6 +8,8 @@
 #include <functional>
 #include <vector>
 
+#include "model/model.h"
+
 namespace augur {
 
 struct Measured {
@@ -25,5 +27,8 @@ void Synchronize(c10::Device device);
 
 // Most memory held at once since the program began: of the process on the CPU, of torch's allocator on a GPU.
 int64_t PeakMemoryBytes(c10::Device device);
+
+// Adapters of all linear layers, with the final norm; nothing where the rank is 0.
+void AddBenchAdapters(int64_t rank, Model* model);
 
 }  // namespace augur

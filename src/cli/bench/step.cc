@@ -24,7 +24,8 @@ struct StepBenchFlags {
   std::string shape = "smollm2-135m", device = "cpu", precision = "bf16", checkpoint = "selective";
   std::string mask = "predictive-kl-aggregated";
   int64_t prompts = 16, group = 8, prompt = 256, new_tokens = 1024, minibatch = 16, micro_tokens = 16384;
-  int64_t staleness = 0, steps = 3;
+  int64_t staleness = 0, steps = 3, lora_rank = 0;
+  bool bf16_states = false, bf16_gradients = false;
   bool json = false;
 };
 
@@ -46,7 +47,16 @@ RlConfig MakeConfig(const StepBenchFlags& options) {
   config.train.steps = options.steps + 1;
   config.train.minibatch = options.minibatch;
   config.train.optimizer.micro_tokens = options.micro_tokens;
+  config.train.optimizer.optimizer_dtype = options.bf16_states ? StateDtype::kBf16 : StateDtype::kFp32;
+  config.train.optimizer.gradient_dtype = options.bf16_gradients ? StateDtype::kBf16 : StateDtype::kFp32;
   return config;
+}
+
+Model MakeModel(const StepBenchFlags& options, const RlConfig& config, at::Device device) {
+  const ModelConfig shape = NamedShape(options.shape, "--shape");
+  Model model = NoiseModel(shape, TrainerType(config.model.precision), device, 1);
+  AddBenchAdapters(options.lora_rank, &model);
+  return model;
 }
 
 // The parts of a run whose prompts and rewards are chance.
@@ -56,8 +66,7 @@ class Bench {
       : options_(options),
         config_(config),
         device_(device),
-        model_(
-            NoiseModel(NamedShape(options.shape, "--shape"), TrainerType(config.model.precision), device, 1)),
+        model_(MakeModel(options, config, device)),
         learner_(config, model_, std::nullopt, model_.config.vocab_size),
         engine_(model_, MakeEngineOptions(config, device)),
         overlap_(device) {
@@ -140,6 +149,7 @@ void PrintStepBench(const StepBenchFlags& options, int64_t step, const Seconds& 
                        {"device", options.device},
                        {"precision", options.precision},
                        {"staleness", options.staleness},
+                       {"lora_rank", options.lora_rank},
                        {"step", step},
                        {"generate_s", s.generate},
                        {"update_s", s.update},
@@ -209,6 +219,11 @@ void AddBenchStep(CLI::App& bench) {
   command->add_option("--mask", options->mask, "The rule")->capture_default_str();
   command->add_option("--staleness", options->staleness, "From 1 on, a GPU generates while it trains")
       ->capture_default_str();
+  command->add_option("--lora-rank", options->lora_rank, "Train adapters of this rank; 0 trains every weight")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  command->add_flag("--bf16-states", options->bf16_states, "AdamW's averages in bfloat16");
+  command->add_flag("--bf16-gradients", options->bf16_gradients, "Gradients added up in bfloat16");
   command->add_option("--steps", options->steps, "Timed steps, after a first one")->capture_default_str();
   command->add_flag("--json", options->json, "JSON lines instead of text");
   command->callback([options] { RunStepBench(*options); });

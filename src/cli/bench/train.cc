@@ -34,6 +34,8 @@ struct TrainBenchFlags {
   bool fp8 = false;
   bool bf16_states = false;
   bool deterministic = false;
+  bool bf16_gradients = false;
+  int64_t lora_rank = 0;
   bool json = false;
 };
 
@@ -86,6 +88,7 @@ void PrintTrainBench(const TrainBenchFlags& options, const Measured& update, con
                      {"length", options.length},
                      {"micro_tokens", options.micro_tokens},
                      {"checkpoint_activations", options.checkpoint},
+                     {"lora_rank", options.lora_rank},
                      {"update_ms", update.seconds * 1e3},
                      {"forward_backward_ms", gradient.seconds * 1e3},
                      {"tokens_per_second", tokens / update.seconds},
@@ -117,8 +120,9 @@ void RunTrainBench(const TrainBenchFlags& options) {
   const ModelConfig config = NamedShape(options.shape, "--shape");
   if (options.support * 7 >= config.vocab_size)
     throw Error("--support", "is too large for the shape", "lower it");
-  const Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
-  Optimizer optimizer(model, {.bf16_states = options.bf16_states});
+  Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
+  AddBenchAdapters(options.lora_rank, &model);
+  Optimizer optimizer(model, {.bf16_states = options.bf16_states, .bf16_gradients = options.bf16_gradients});
   std::vector<Rollout> rollouts;
   for (int64_t i = 0; i < options.tokens / options.length; ++i) {
     rollouts.push_back(MakeRollout(options, config.vocab_size, static_cast<uint64_t>(i)));
@@ -127,8 +131,14 @@ void RunTrainBench(const TrainBenchFlags& options) {
   for (size_t i = 0; i < rollouts.size(); ++i) samples.push_back({&rollouts[i], i % 2 == 0 ? 1.0 : -1.0});
   const StepLoss loss = MakeLoss(options);
   std::vector<at::Tensor> resident = Parameters(model);
+  const bool own_masters = options.dtype == "fp32" && !model.lora;
   for (const StateTensor& state : optimizer.State()) {
-    if (!(state.name.starts_with("master.") && options.dtype == "fp32")) resident.push_back(state.tensor);
+    if (!(state.name.starts_with("master.") && own_masters)) resident.push_back(state.tensor);
+  }
+  for (const LayerWeights& layer : model.layers) {
+    for (const ModuleWeights& module : layer) {
+      if (module.base.defined() && module.base.device() == device) resident.push_back(module.base);
+    }
   }
   const std::vector<Measured> measured =
       MeasureInTurns(device, options.rounds,
@@ -169,6 +179,10 @@ void AddBenchTrain(CLI::App& bench) {
   command->add_flag("--bf16-states", options->bf16_states, "AdamW's averages in bfloat16");
   command->add_flag("--deterministic", options->deterministic,
                     "Kernels that give the same bits at every run alone, as run.deterministic");
+  command->add_flag("--bf16-gradients", options->bf16_gradients, "Gradients added up in bfloat16");
+  command->add_option("--lora-rank", options->lora_rank, "Train adapters of this rank; 0 trains every weight")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
   command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { RunTrainBench(*options); });

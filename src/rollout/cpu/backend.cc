@@ -28,6 +28,9 @@ class CpuBackend : public Backend {
         precision_(options.precision),
         kv_precision_(options.kv_precision),
         parts_(options.parts),
+        routing_width_(options.record_routing
+                           ? std::ranges::count(config_.sparse, true) * config_.moe.experts_per_token
+                           : 0),
         weights_(model.config, options.precision),
         cache_(model.config),
         sampler_(weights_, options.precision) {
@@ -51,6 +54,7 @@ class CpuBackend : public Backend {
       longest = std::max(longest, length);
     }
     GrowRotations(longest);
+    MakeRoutingRoom(tokens);
     last_.resize(sequences.size() * config_.hidden_size);
     Share(static_cast<int64_t>(sequences.size()), tokens,
           [&](CpuForward<T>* forward, int64_t begin, int64_t end) {
@@ -71,18 +75,21 @@ class CpuBackend : public Backend {
       longest = std::max<int64_t>(longest, sequence.position + 1);
     }
     GrowRotations(longest);
+    MakeRoutingRoom(count);
     last_.resize(count * config_.hidden_size);
     if (parts_ != nullptr) parts_->BeginStep();
     Share(count, count, [&](CpuForward<T>* forward, int64_t begin, int64_t end) {
       const float* states =
           forward->Run(weights_, rotations_, cache_, std::span(rows_).subspan(begin, end - begin),
-                       std::span(all_).first(end - begin));
+                       std::span(all_).first(end - begin), RoutingAt(begin));
       std::copy_n(states, (end - begin) * config_.hidden_size, last_.data() + begin * config_.hidden_size);
     });
     sampler_.Sample(last_.data(), draws, settings, out);
     MarkPart(parts_, "head product, sampling");
     if (parts_ != nullptr) parts_->EndStep();
   }
+
+  std::span<const uint8_t> routing() const override { return routing_; }
 
   void UpdateWeights(const Model& model) override {
     weights_.Load(model);
@@ -115,11 +122,14 @@ class CpuBackend : public Backend {
     std::vector<TokenRow> rows;
     std::vector<int64_t> ends;  // rows of the chunk that end a sequence
     int64_t ended = begin;      // sequences before the first of them
+    int64_t done = 0;           // tokens before the chunk
+    for (int64_t s = 0; s < begin; ++s) done += static_cast<int64_t>(sequences[s].tokens.size());
     auto flush = [&] {
       if (rows.empty()) return;
-      const float* states = forward->Run(weights_, rotations_, cache_, rows, ends);
+      const float* states = forward->Run(weights_, rotations_, cache_, rows, ends, RoutingAt(done));
       std::copy_n(states, ends.size() * hidden, last_.data() + ended * hidden);
       ended += static_cast<int64_t>(ends.size());
+      done += static_cast<int64_t>(rows.size());
       rows.clear();
       ends.clear();
     };
@@ -132,6 +142,17 @@ class CpuBackend : public Backend {
       }
     }
     flush();
+  }
+
+  // Of every token the first experts, until others are noted.
+  void MakeRoutingRoom(int64_t tokens) {
+    routing_.resize(tokens * routing_width_);
+    for (size_t i = 0; i < routing_.size(); ++i) {
+      routing_[i] = static_cast<uint8_t>(i % config_.moe.experts_per_token);
+    }
+  }
+  uint8_t* RoutingAt(int64_t token) {
+    return routing_width_ == 0 ? nullptr : routing_.data() + token * routing_width_;
   }
 
   void GrowRotations(int64_t length) {
@@ -148,6 +169,8 @@ class CpuBackend : public Backend {
   const RolloutPrecision precision_;
   const KvPrecision kv_precision_;
   PartTimer* const parts_;
+  const int64_t routing_width_;  // bytes for each token; 0: not recorded
+  std::vector<uint8_t> routing_;
   CpuWeights weights_;
   CpuKvCache<T> cache_;
   CpuSampler sampler_;

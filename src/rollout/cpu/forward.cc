@@ -149,7 +149,7 @@ void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
 
 template <typename T>
 float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations, const CpuKvCache<T>& cache,
-                          std::span<const TokenRow> rows, std::span<const int64_t> wanted) {
+                          std::span<const TokenRow> rows, std::span<const int64_t> wanted, uint8_t* routing) {
   const int64_t hidden = config_.hidden_size;
   auto count = static_cast<int64_t>(rows.size());
   while (all_.size() < rows.size()) all_.push_back(static_cast<int64_t>(all_.size()));
@@ -162,6 +162,7 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
   for (int64_t r = 0; r < count; ++r) weights.Embed(rows[r].token, x_.data() + r * hidden);
   const float* added = nullptr;
   int64_t stride = 0;
+  const int64_t routing_width = std::ranges::count(config_.sparse, true) * config_.moe.experts_per_token;
   for (size_t i = 0; i < weights.layers().size(); ++i) {
     if (!omp_in_parallel()) CheckStop();
     const CpuLayer& layer = weights.layers()[i];
@@ -187,7 +188,9 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
       MarkPart(parts_, "residual, norm");
       Multiply(router_operand_, layer.linear(kRouter), &wide_, &stride);
       if (narrow_.size() < static_cast<size_t>(count * hidden)) narrow_.resize(count * hidden);
-      RunExperts<T>(config_.moe, layer, count, hidden, normal_.data(), wide_.data(), stride, narrow_.data());
+      RunExperts<T>(config_.moe, layer, count, hidden, normal_.data(), wide_.data(), stride,
+                    {routing, routing_width, kept.data()}, narrow_.data());
+      if (routing != nullptr) routing += config_.moe.experts_per_token;
       stride = hidden;
       MarkPart(parts_, "experts");
     }

@@ -32,9 +32,10 @@ class CpuForward {
 
   // Runs the rows; those of one sequence stand in order, what precedes them has been run. Returns the hidden
   // states of the `wanted` ones, in rising order, [wanted, hidden], after the last norm, good until the next
-  // call.
+  // call. The experts of the rows go to `routing` where that is not null, [rows, sparse layers,
+  // experts_per_token].
   float* Run(const CpuWeights& weights, const Rotations& rotations, const CpuKvCache<T>& cache,
-             std::span<const TokenRow> rows, std::span<const int64_t> wanted);
+             std::span<const TokenRow> rows, std::span<const int64_t> wanted, uint8_t* routing = nullptr);
 
  private:
   // Writes the keys and values of all rows, rotated unless `rotations` is null, then goes on with `kept`, in

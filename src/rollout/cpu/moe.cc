@@ -18,7 +18,7 @@ struct Visit {
 
 // The experts of one token with their weights, likeliest first; ties fall to the lower index.
 template <typename T>
-void Route(const MoeConfig& config, const float* logits, int64_t row,
+void Route(const MoeConfig& config, const float* logits, int64_t row, const RoutingRecord& record,
            std::vector<std::vector<Visit>>* visits) {
   const float most = *std::max_element(logits, logits + config.experts);
   std::vector<float> probabilities(config.experts);
@@ -31,6 +31,10 @@ void Route(const MoeConfig& config, const float* logits, int64_t row,
         return probabilities[a] != probabilities[b] ? probabilities[a] > probabilities[b] : a < b;
       });
   order.resize(config.experts_per_token);
+  if (record.data != nullptr) {
+    uint8_t* to = record.data + record.rows[row] * record.stride;
+    for (const int64_t e : order) *to++ = static_cast<uint8_t>(e);
+  }
   float chosen = 0;
   for (const int64_t e : order) chosen += probabilities[e] /= total;
   for (const int64_t e : order) {
@@ -43,9 +47,9 @@ void Route(const MoeConfig& config, const float* logits, int64_t row,
 
 template <typename T>
 void RunExperts(const MoeConfig& config, const CpuLayer& layer, int64_t rows, int64_t hidden, const float* x,
-                const float* logits, int64_t logits_stride, float* out) {
+                const float* logits, int64_t logits_stride, const RoutingRecord& record, float* out) {
   std::vector<std::vector<Visit>> visits(config.experts);
-  for (int64_t r = 0; r < rows; ++r) Route<T>(config, logits + r * logits_stride, r, &visits);
+  for (int64_t r = 0; r < rows; ++r) Route<T>(config, logits + r * logits_stride, r, record, &visits);
   std::fill_n(out, rows * hidden, 0.0f);
   const bool round = std::is_same_v<T, BFloat16>;
   GemmRows operand(layer.expert(kExpertsGateUp, 0).weight.format());
@@ -81,8 +85,8 @@ void RunExperts(const MoeConfig& config, const CpuLayer& layer, int64_t rows, in
 }
 
 template void RunExperts<float>(const MoeConfig&, const CpuLayer&, int64_t, int64_t, const float*,
-                                const float*, int64_t, float*);
+                                const float*, int64_t, const RoutingRecord&, float*);
 template void RunExperts<BFloat16>(const MoeConfig&, const CpuLayer&, int64_t, int64_t, const float*,
-                                   const float*, int64_t, float*);
+                                   const float*, int64_t, const RoutingRecord&, float*);
 
 }  // namespace augur

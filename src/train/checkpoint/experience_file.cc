@@ -52,6 +52,9 @@ std::vector<T> ReadArray(const SafetensorsFile& file, const std::string& name,
 void AppendBytes(const std::vector<int32_t>& from, std::vector<int32_t>* to) {
   to->insert(to->end(), from.begin(), from.end());
 }
+void AppendBytes(const std::vector<uint8_t>& from, std::vector<uint8_t>* to) {
+  to->insert(to->end(), from.begin(), from.end());
+}
 void AppendBytes(const std::vector<float>& from, std::vector<float>* to) {
   to->insert(to->end(), from.begin(), from.end());
 }
@@ -80,6 +83,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
   std::vector<int64_t> heads, prompts(e.prompts.begin(), e.prompts.end());
   std::vector<int32_t> tokens, support_ids;
   std::vector<float> logprobs, support_logprobs;
+  std::vector<uint8_t> routing;
   std::vector<double> rewards = e.rewards, scores;
   Json figures = Json::array();  // by response; empty where no function returns any
   for (size_t i = 0; i < e.rollouts.size(); ++i) {
@@ -87,7 +91,8 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
     for (const int64_t value :
          {static_cast<int64_t>(r.prompt), r.sample, static_cast<int64_t>(r.tokens.size()), r.support.columns,
           r.weight_version, static_cast<int64_t>(r.finish), int64_t{e.scores[i].right},
-          int64_t{e.scores[i].answered}, int64_t{e.scores[i].failed}}) {
+          int64_t{e.scores[i].answered}, int64_t{e.scores[i].failed}, r.routing.layers,
+          r.routing.experts_per_token, static_cast<int64_t>(r.routing.experts.size())}) {
       heads.push_back(value);
     }
     scores.push_back(e.scores[i].value);
@@ -96,6 +101,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
     AppendBytes(r.logprobs, &logprobs);
     AppendBytes(r.support.ids, &support_ids);
     AppendBytes(r.support.logprobs, &support_logprobs);
+    AppendBytes(r.routing.experts, &routing);
   }
   arrays->Add(prefix + "heads", DType::kI64, heads);
   arrays->Add(prefix + "prompts", DType::kI64, prompts);
@@ -103,6 +109,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
   arrays->Add(prefix + "logprobs", DType::kF32, logprobs);
   arrays->Add(prefix + "support_ids", DType::kI32, support_ids);
   arrays->Add(prefix + "support_logprobs", DType::kF32, support_logprobs);
+  arrays->Add(prefix + "routing", DType::kU8, routing);
   arrays->Add(prefix + "rewards", DType::kF64, rewards);
   arrays->Add(prefix + "scores", DType::kF64, scores);
   return {{"weight_version", e.weight_version},
@@ -117,7 +124,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
           {"generated_tokens", e.generated_tokens}};
 }
 
-constexpr size_t kHeadWidth = 9;
+constexpr size_t kHeadWidth = 12;
 
 Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std::string& prefix,
                    const std::filesystem::path& path,
@@ -140,11 +147,13 @@ Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std:
   Pieces<int32_t> tokens(ReadArray<int32_t>(file, prefix + "tokens", path), path);
   Pieces<int32_t> ids(ReadArray<int32_t>(file, prefix + "support_ids", path), path);
   Pieces<float> logprobs(ReadArray<float>(file, prefix + "logprobs", path), path);
+  Pieces<uint8_t> routing(ReadArray<uint8_t>(file, prefix + "routing", path), path);
   Pieces<float> support(ReadArray<float>(file, prefix + "support_logprobs", path), path);
   for (size_t i = 0; i < e.rewards.size(); ++i) {
     const std::vector<int64_t> head = heads.Next(kHeadWidth);
     const size_t group = e.prompts.empty() ? 0 : i / (e.rewards.size() / e.prompts.size());
-    if (group >= e.prompts.size() || e.prompts[group] >= prompt_tokens.size() || head[2] < 0 || head[3] < 0) {
+    if (group >= e.prompts.size() || e.prompts[group] >= prompt_tokens.size() || head[2] < 0 || head[3] < 0 ||
+        head[11] < 0) {
       throw Error(path.string(), "names prompts that the data does not have",
                   "resume with the data the run began with");
     }
@@ -156,6 +165,7 @@ Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std:
     r.tokens = tokens.Next(count);
     r.logprobs = logprobs.Next(count);
     r.support = {head[3], ids.Next(cells), support.Next(cells)};
+    r.routing = {head[9], head[10], routing.Next(static_cast<size_t>(head[11]))};
     r.temperature = counters.at("temperature");
     r.weight_version = head[4];
     r.finish = static_cast<FinishReason>(head[5]);

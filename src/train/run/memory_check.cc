@@ -1,32 +1,156 @@
 #include "train/run/memory_check.h"
 
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <vector>
+#include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "model/adapter.h"
 #include "model/model.h"
 
 namespace augur {
+namespace {
 
-void RequireTrainingMemory(const std::string& path, const ModelConfig& model, Precision precision,
-                           const OptimizerFields& optimizer, at::Device device) {
-  if (!device.is_cpu()) return;
-  double parameters = 0;
-  for (const at::Tensor& tensor : Parameters(AllocateModel(model, at::kBFloat16, at::Device(at::kMeta)))) {
-    parameters += static_cast<double>(tensor.numel());
+constexpr double kGiB = 1 << 30;
+
+double CountParameters(const ModelConfig& config) {
+  double count = 0;
+  for (const at::Tensor& tensor : Parameters(AllocateModel(config, at::kBFloat16, at::Device(at::kMeta)))) {
+    count += static_cast<double>(tensor.numel());
   }
-  // fp32: weights 4, gradients 4; otherwise weights 2, master weights 4, gradients 2. And two states.
-  const double each = 8 + (optimizer.optimizer_dtype == StateDtype::kBf16 ? 4 : 8);
-  const double gib = parameters * each / (1 << 30), most = static_cast<double>(MostMemory()) / (1 << 30);
-  if (gib <= most) return;
-  throw Error(path,
-              fmt::format("training its {:.2f} billion parameters in {} takes at least {:.1f} GiB, and there "
-                          "are {:.1f}",
-                          parameters / 1e9, kNamesOf<Precision>[static_cast<size_t>(precision)], gib, most),
-              "take a smaller model, optimizer_dtype bf16, or a machine with more memory");
+  return count;
+}
+
+double CountTrained(const MemoryUse& use, double all) {
+  const LoraSection& lora = use.lora;
+  if (!lora.adapter.empty()) {
+    std::error_code fault;
+    const auto bytes =
+        std::filesystem::file_size(std::filesystem::path(lora.adapter) / "adapter_model.safetensors", fault);
+    return fault ? 0 : static_cast<double>(bytes) / 4;
+  }
+  if (lora.rank == 0) return all;
+  const LoraOptions options{lora.rank, lora.alpha, lora.targets, {}};
+  return static_cast<double>(CountAdapterParameters(options, use.model, "lora.targets"));
+}
+
+// What a layer keeps of a token for the backward, in elements: inputs of norms and products.
+double LayerElements(const ModelConfig& c, bool sparse, bool recompute_cheap) {
+  const auto hidden = static_cast<double>(c.hidden_size);
+  const auto attention = static_cast<double>(2 * c.q_width() + 2 * c.kv_width());
+  const double norms = recompute_cheap ? 0 : 2 * hidden;
+  if (!sparse) {
+    const auto inner = static_cast<double>(c.intermediate_size);
+    return 2 * hidden + norms + attention + (recompute_cheap ? 2 : 3) * inner;
+  }
+  const auto inner = static_cast<double>(c.moe.intermediate_size);
+  return 3 * hidden + norms + attention +
+         static_cast<double>(c.moe.experts_per_token) * (2 * hidden + 3 * inner);
+}
+
+double ActivationBytes(const MemoryUse& use, double element) {
+  const ModelConfig& c = use.model;
+  const bool full = use.optimizer.checkpoint_activations == ActivationCheckpoint::kFull;
+  const bool cheap = use.optimizer.checkpoint_activations == ActivationCheckpoint::kSelective;
+  double kept = 0, largest = 0;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const double layer = LayerElements(c, c.sparse[i], cheap);
+    largest = std::max(largest, layer);
+    kept += full ? static_cast<double>(c.hidden_size) : layer;
+  }
+  return static_cast<double>(use.tokens) * element * (kept + 2 * largest);
+}
+
+// 0 where the device does not say.
+double DeviceBytes(at::Device device) {
+  if (device.is_cpu()) return static_cast<double>(MostMemory());
+  try {
+    at::globalContext().lazyInitDevice(device.type());
+    const auto index = std::max<c10::DeviceIndex>(device.index(), 0);
+    return static_cast<double>(c10::getDeviceAllocator(device.type())->getMemoryInfo(index).second);
+  } catch (const c10::Error&) {
+    return 0;
+  }
+}
+
+const char* NameOf(StateDtype type) { return type == StateDtype::kBf16 ? "bf16" : "fp32"; }
+
+}  // namespace
+
+double MemoryPlan::Sum(bool certain_only) const {
+  double sum = 0;
+  for (const MemoryPart& part : parts) sum += part.host || (certain_only && !part.certain) ? 0 : part.bytes;
+  return sum;
+}
+
+MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
+  const bool fp32 = use.section.precision == Precision::kFp32;
+  const double element = fp32 ? 4 : 2, all = CountParameters(use.model), trained = CountTrained(use, all);
+  const bool adapters = trained != all;
+  const char* type = fp32 ? "fp32" : "bf16";
+  const auto size = [](StateDtype dtype) { return dtype == StateDtype::kBf16 ? 2.0 : 4.0; };
+  const OptimizerFields& o = use.optimizer;
+  MemoryPlan plan;
+  plan.total = DeviceBytes(device);
+  const auto add = [&](std::string name, double bytes, bool certain = true, bool host = false) {
+    if (bytes > 0) plan.parts.push_back({std::move(name), bytes, host, certain});
+  };
+  add(fmt::format("weights ({})", type), all * element);
+  if (adapters) {
+    const bool host = device.is_cuda() && BaseStaysOnHost(static_cast<int64_t>(all * element));
+    add(fmt::format("their base ({}{})", type, host ? ", in the machine's memory" : ""), all * element, true,
+        host);
+    add("adapters (fp32)", trained * 4);
+  } else if (!fp32) {
+    add("master weights (fp32)", trained * 4);
+  }
+  add(fmt::format("optimizer states ({})", NameOf(o.optimizer_dtype)), trained * 2 * size(o.optimizer_dtype));
+  const double least = adapters || fp32 ? std::min(4.0, size(o.gradient_dtype)) : 2;
+  add("gradients", trained * least);
+  if (use.several) {
+    add(fmt::format("gradient sums in {}, beyond that", NameOf(o.gradient_dtype)),
+        trained * (size(o.gradient_dtype) - least), false);
+  }
+  if (use.other_reference) add("reference model", all * element);
+  const bool fp8 =
+      use.section.precision == Precision::kFp8 || use.section.precision == Precision::kFp8Rollout;
+  if (use.rollouts && (use.own_rollouts || fp8 || device.is_cpu())) {
+    add("rollout's copy of the weights", all * (fp8 && device.is_cuda() && !use.own_rollouts ? 1 : element),
+        false);
+  }
+  add(fmt::format("activations of {} tokens, about", use.tokens), ActivationBytes(use, element), false);
+  return plan;
+}
+
+std::string DescribeMemory(const MemoryPlan& plan) {
+  std::string text =
+      plan.total > 0 ? fmt::format("memory, GiB of {:.1f}:\n", plan.total / kGiB) : "memory, GiB:\n";
+  for (const MemoryPart& part : plan.parts)
+    text += fmt::format("  {:<48}{:>8.2f}\n", part.name, part.bytes / kGiB);
+  return text + fmt::format("  {:<48}{:>8.2f}\n", "together, keys and values of rollouts apart",
+                            plan.Sum(false) / kGiB);
+}
+
+void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section) {
+  const double least = plan.Sum(true);
+  if (plan.total == 0 || least <= plan.total) return;
+  std::vector<std::string> ways;
+  if (use.optimizer.optimizer_dtype == StateDtype::kFp32) ways.push_back(section + ".optimizer_dtype=bf16");
+  if (use.section.precision == Precision::kFp32) ways.emplace_back("model.precision=bf16");
+  if (use.lora.rank == 0 && use.lora.adapter.empty()) ways.emplace_back("lora.rank=32");
+  ways.emplace_back("a smaller model");
+  throw Error(
+      use.section.path,
+      fmt::format(
+          "training its {:.2f} billion parameters in {} takes at least {:.1f} GiB, and there are {:.1f}",
+          CountParameters(use.model) / 1e9, kNamesOf<Precision>[static_cast<size_t>(use.section.precision)],
+          least / kGiB, plan.total / kGiB),
+      fmt::format("take {}, or a device with more memory", fmt::join(ways, ", ")));
 }
 
 std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer) {
@@ -40,6 +164,10 @@ std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields
   if (optimizer.optimizer_dtype == StateDtype::kFp32) {
     ways.push_back(fmt::format("{}.optimizer_dtype=bf16", section));
   }
+  if (optimizer.gradient_dtype == StateDtype::kFp32) {
+    ways.push_back(fmt::format("{}.gradient_dtype=bf16", section));
+  }
+  ways.emplace_back("lora.rank=32");
   ways.emplace_back("a smaller model");
   return fmt::format("try {}", fmt::join(ways, ", "));
 }

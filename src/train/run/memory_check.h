@@ -1,21 +1,54 @@
-// Whether training can fit into memory at all, before anything is loaded; and what to do when it does not.
+// What training will hold in memory, before anything is loaded; and what to do when it does not fit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "model/config.h"
 
 namespace augur {
 
-// Throws Error where weights, master weights, states and gradients alone need more than the machine has. Of a
-// GPU nothing is asked: it says so by itself, and at once.
-void RequireTrainingMemory(const std::string& path, const ModelConfig& model, Precision precision,
-                           const OptimizerFields& optimizer, at::Device device);
+struct MemoryPart {
+  std::string name;
+  double bytes = 0;
+  bool host = false;    // in the machine's memory while the rest is on a GPU
+  bool certain = true;  // needed whatever the data; activations are an estimate
+};
 
-// For updates that ran out of memory; `section` is the optimizer's, "train" or "sft".
+struct MemoryPlan {
+  std::vector<MemoryPart> parts;
+  double total = 0;  // bytes of the device, 0 where it does not say
+
+  double Sum(bool certain_only) const;  // on the device
+};
+
+// A training run in memory terms.
+struct MemoryUse {
+  const ModelConfig& model;
+  const ModelSection& section;
+  const LoraSection& lora;
+  const OptimizerFields& optimizer;
+  int64_t tokens = 0;         // of the largest micro-batch
+  bool several = true;        // micro-batches in an update, whose gradients are added up
+  bool rollouts = false;      // a copy of the weights generates
+  bool own_rollouts = false;  // which may not be the trainer's own
+  bool other_reference = false;
+};
+
+MemoryPlan PlanMemory(const MemoryUse& use, at::Device device);
+
+// "  master weights (fp32)   30.5" a line, in GiB.
+std::string DescribeMemory(const MemoryPlan& plan);
+
+// Throws Error where what is certain is more than the device has; `section` is the optimizer's, "train" or
+// "sft".
+void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section);
+
+// For updates that ran out of memory.
 std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer);
 
 }  // namespace augur

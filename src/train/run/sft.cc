@@ -34,9 +34,15 @@ Model StartModel(const SftConfig& config, at::Device device) {
   const ModelSection& model = config.model;
   const ModelConfig shape = ReadModelConfig(model.path);
   const auto seed = static_cast<uint64_t>(config.run.seed);
-  if (!UsesLora(config.lora)) {
-    RequireTrainingMemory(model.path, shape, model.precision, config.sft.optimizer, device);
-  }
+  const int64_t longest = std::min(shape.max_positions, config.sft.optimizer.micro_tokens);
+  const MemoryUse use{.model = shape,
+                      .section = model,
+                      .lora = config.lora,
+                      .optimizer = config.sft.optimizer,
+                      .tokens = std::min(config.sft.optimizer.micro_tokens, config.sft.batch * longest)};
+  const MemoryPlan plan = PlanMemory(use, device);
+  RequireMemory(plan, use, "sft");
+  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
   const at::ScalarType type = TrainerType(model.precision);
   if (config.sft.from_scratch) return RandomModel(shape, type, device, seed);
   Model start = LoadModel(model.path, type, device);

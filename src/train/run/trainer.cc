@@ -47,12 +47,32 @@ std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   return LoadModel(path, TrainerType(config.model.precision), device);
 }
 
+// Says what will be in memory, and stops where that cannot be.
+void PlanRunMemory(const RlConfig& config, at::Device device) {
+  const ModelConfig model = ReadModelConfig(config.model.path);
+  const RolloutSection& rollout = config.rollout;
+  const int64_t longest = std::min(model.max_positions, config.data.max_prompt_tokens + rollout.max_tokens);
+  const int64_t prompts = config.train.minibatch > 0 ? config.train.minibatch : rollout.prompts;
+  const int64_t micro = std::max(longest, config.train.optimizer.micro_tokens);
+  const int64_t update = prompts * rollout.group * longest;
+  const MemoryUse use{.model = model,
+                      .section = config.model,
+                      .lora = config.lora,
+                      .optimizer = config.train.optimizer,
+                      .tokens = std::min(micro, update),
+                      .several = update > micro,
+                      .rollouts = true,
+                      .own_rollouts = Overlaps(config, device),
+                      .other_reference = config.algorithm.kl_coef != 0 &&
+                                         (!UsesLora(config.lora) || !config.model.reference.empty())};
+  const MemoryPlan plan = PlanMemory(use, device);
+  RequireMemory(plan, use, "train");
+  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
+}
+
 Model LoadPolicy(const RlConfig& config, at::Device device) {
   const ModelSection& model = config.model;
-  if (!UsesLora(config.lora)) {
-    RequireTrainingMemory(model.path, ReadModelConfig(model.path), model.precision, config.train.optimizer,
-                          device);
-  }
+  PlanRunMemory(config, device);
   Model policy = LoadModel(model.path, TrainerType(model.precision), device);
   StartLora(config.lora, static_cast<uint64_t>(config.run.seed), &policy);
   return policy;
@@ -340,6 +360,10 @@ std::string RlWork::MemoryRemedy(std::string_view stage) const {
 TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
   RlConfig config = given;
   TakeAdapterDirectory(&config.model, &config.lora);
+  if (config.rollout.replay_routing) {
+    CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
+                        "rollout.replay_routing");
+  }
   std::vector<std::string> files = config.data.train;
   files.insert(files.end(), config.eval.files.begin(), config.eval.files.end());
   RlConfig resolved = config;

@@ -51,6 +51,27 @@ std::vector<int32_t> TokensRead(const Rollout& rollout) {
   return tokens;
 }
 
+// The recorded experts of all tokens, by layer.
+Routing GatherRouting(std::span<const TrainSample> samples, at::Device device) {
+  const RecordedRouting& first = samples.front().rollout->routing;
+  if (first.width() == 0) return {};
+  std::vector<uint8_t> all;
+  int64_t tokens = 0;
+  for (const TrainSample& sample : samples) {
+    const std::vector<uint8_t>& experts = sample.rollout->routing.experts;
+    const int64_t bytes = sample.length() * first.width();
+    if (static_cast<int64_t>(experts.size()) < bytes) {
+      throw Error("training batch", "holds a response without its routing", "generate it anew");
+    }
+    all.insert(all.end(), experts.begin(), experts.begin() + bytes);
+    tokens += sample.length();
+  }
+  const at::Tensor bytes = ToDevice(all, {tokens, first.layers, first.experts_per_token}, at::kByte, device);
+  Routing routing;
+  for (int64_t i = 0; i < first.layers; ++i) routing.push_back(bytes.select(1, i).to(at::kLong));
+  return routing;
+}
+
 }  // namespace
 
 std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
@@ -116,6 +137,7 @@ MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const 
   batch.recorded.advantages = ToDevice(gathered.advantages, {count}, at::kFloat, device);
   batch.recorded.weights =
       ToDevice(std::vector<float>(weights.begin(), weights.end()), {count}, at::kFloat, device);
+  batch.routing = GatherRouting(samples, device);
   if (!gathered.reference.empty()) {
     batch.recorded.reference_logprobs = ToDevice(gathered.reference, {count}, at::kFloat, device);
   }

@@ -36,6 +36,7 @@ struct MicroBatch {
   PackedBatch packed;       // its rows [R] predict the response tokens
   at::Tensor targets;       // [R] int64: those tokens
   RecordedTokens recorded;  // [R]
+  Routing routing;          // by sparse layer [N, experts_per_token]; empty where none was recorded
 };
 
 // The weight of every response token of the minibatch, sample after sample, importance included.

@@ -1,8 +1,11 @@
 #include "train/step/learner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "kernels/head/decide.h"
 #include "mask/outside_budget.h"
@@ -38,12 +41,37 @@ StepLoss MakeStepLoss(const RlConfig& config, int64_t vocab_size) {
           .temperature = config.rollout.temperature,
           .vocab_size = vocab_size,
           .micro_tokens = o.micro_tokens,
+          .load_balance_coef = a.load_balance_coef,
+          .replay_routing = config.rollout.replay_routing,
           .forward = MakeForwardOptions(config.model.precision, o)};
 }
 
 double StepRate(const RlConfig& config, int64_t step) {
   const OptimizerFields& o = config.train.optimizer;
   return LearningRate({o.schedule, o.lr, o.warmup_steps, config.train.steps, o.min_lr_ratio}, step - 1);
+}
+
+// Shares of tokens relative to an even load, which is 1: of each expert over all layers, and the extremes of
+// any layer.
+void AddLoadToMetrics(const StepSums& s, StepMetrics* metrics) {
+  const auto layers = s.expert_load.size(0), experts = s.expert_load.size(1);
+  const double* load = ConstData<double>(s.expert_load);
+  std::vector<double> sums(experts);
+  double most = 0, least = std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < layers; ++i) {
+    double tokens = 0;
+    for (int64_t e = 0; e < experts; ++e) tokens += load[i * experts + e];
+    for (int64_t e = 0; e < experts; ++e) {
+      const double share = load[i * experts + e] / tokens * static_cast<double>(experts);
+      sums[e] += share / static_cast<double>(layers);
+      most = std::max(most, share);
+      least = std::min(least, share);
+    }
+  }
+  for (int64_t e = 0; e < experts; ++e) metrics->AddMean(fmt::format("router/load/{:03}", e), sums[e], 1);
+  metrics->AddMean("router/load_max", most, 1);
+  metrics->AddMean("router/load_min", least, 1);
+  if (s.load_balance != 0) metrics->AddMean("actor/load_balance_loss", s.load_balance, 1);
 }
 
 void AddSumsToMetrics(const StepSums& s, bool has_reference, StepMetrics* metrics) {
@@ -65,6 +93,7 @@ void AddSumsToMetrics(const StepSums& s, bool has_reference, StepMetrics* metric
   mean("mask/capped", kSumCapped);
   metrics->AddSum("mask/missing", s.sums[kSumMissing]);
   if (has_reference) metrics->AddMean("actor/kl_loss", s.reference_kl, tokens);
+  if (s.expert_load.defined()) AddLoadToMetrics(s, metrics);
 }
 
 // How far the policy is from the one that sampled before a step's first update: other arithmetic, older
@@ -152,8 +181,10 @@ void Learner::AddAnchors(std::span<TrainSample> samples) const {
   if (reference_ || base_reference_) {
     std::optional<BaseWeights> base;
     if (base_reference_) base.emplace(model_);
+    StepLoss own_routes = loss_;  // the reference is another model, whose router chooses for itself
+    own_routes.replay_routing = false;
     const Model& scorer = base ? base->model() : *reference_;
-    const std::vector<std::vector<float>> reference = ScoreSupport(scorer, samples, loss_);
+    const std::vector<std::vector<float>> reference = ScoreSupport(scorer, samples, own_routes);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;
       for (int64_t t = 0; t < samples[i].tokens(); ++t) {

@@ -4,11 +4,15 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/adamw.h"
+#include "kernels/add_at_random.h"
 #include "model/adapter.h"
 #include "ops/device.h"
 
@@ -21,7 +25,28 @@ ElementType TypeOf(const at::Tensor& tensor) {
 
 bool IsMaster(const at::Tensor& parameter) { return parameter.scalar_type() == at::kFloat; }
 
+void AddRounded(const at::Tensor& sum, const at::Tensor& added, RandomSum arrays) {
+  arrays.sum = sum.mutable_data_ptr();
+  arrays.added = added.const_data_ptr();
+  arrays.added_type = TypeOf(added);
+  arrays.size = sum.numel();
+  if (sum.is_cuda()) {
+    AddAtRandomCuda(arrays, CurrentStream(sum));
+  } else {
+    AddAtRandomCpu(arrays);
+  }
+}
+
 }  // namespace
+
+// Called by the backward when a parameter's gradient is whole.
+struct Optimizer::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(Optimizer& optimizer, size_t index) : optimizer_(optimizer), index_(index) {}
+  void operator()(const at::Tensor& /*parameter*/) override { optimizer_.Take(index_); }
+
+  Optimizer& optimizer_;
+  const size_t index_;
+};
 
 OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields) {
   return {.beta1 = fields.beta1,
@@ -29,7 +54,8 @@ OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields) {
           .eps = fields.eps,
           .weight_decay = fields.weight_decay,
           .clip = fields.grad_clip,
-          .bf16_states = fields.optimizer_dtype == StateDtype::kBf16};
+          .bf16_states = fields.optimizer_dtype == StateDtype::kBf16,
+          .bf16_gradients = fields.gradient_dtype == StateDtype::kBf16};
 }
 
 Optimizer::Optimizer(const Model& model, const OptimizerOptions& options)
@@ -46,22 +72,43 @@ Optimizer::Optimizer(const Model& model, const OptimizerOptions& options)
     second_.push_back(at::zeros_like(parameter, states));
   }
   SetRequiresGrad(model, true);
+  additions_.resize(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i], std::make_unique<Hook>(*this, i));
+  }
+}
+
+Optimizer::~Optimizer() {
+  for (const at::Tensor& parameter : parameters_) {
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  }
+}
+
+void Optimizer::Take(size_t i) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& grad = parameters_[i].mutable_grad();
+  if (!grad.defined()) return;
+  at::Tensor& sum = gradients_[i];
+  if (options_.bf16_gradients) {
+    if (!sum.defined() && grad.scalar_type() == at::kBFloat16) {
+      sum = grad.contiguous();
+    } else {
+      if (!sum.defined())
+        sum = at::zeros_like(grad, grad.options().dtype(at::kBFloat16), at::MemoryFormat::Contiguous);
+      AddRounded(sum, grad.contiguous(),
+                 {.key = i | ++additions_[i] << 40, .step = static_cast<uint64_t>(updates_)});
+    }
+  } else if (!sum.defined()) {
+    sum = grad.contiguous();
+  } else {
+    if (sum.scalar_type() != at::kFloat) sum = sum.to(at::kFloat);
+    sum.add_(grad);
+  }
+  grad.reset();
 }
 
 void Optimizer::Accumulate() {
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& grad = parameters_[i].mutable_grad();
-    if (!grad.defined()) continue;
-    at::Tensor& sum = gradients_[i];
-    if (!sum.defined()) {
-      sum = grad.contiguous();
-    } else {
-      if (sum.scalar_type() != at::kFloat) sum = sum.to(at::kFloat);
-      sum.add_(grad);
-    }
-    grad.reset();
-  }
+  for (size_t i = 0; i < parameters_.size(); ++i) Take(i);
 }
 
 void Optimizer::AccumulateZeros() {
@@ -81,6 +128,7 @@ void Optimizer::CorruptGradient() {
 
 void Optimizer::DropGradient() {
   for (at::Tensor& grad : gradients_) grad.reset();
+  std::ranges::fill(additions_, 0);
 }
 
 double Optimizer::GradientNorm() const {

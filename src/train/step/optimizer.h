@@ -22,6 +22,8 @@ struct OptimizerOptions {
   double clip = 1.0;
   // Keep both averages in bfloat16, rounded at random so that their means are right: half the memory.
   bool bf16_states = false;
+  // Add gradients up in bfloat16, rounded likewise; otherwise in float32.
+  bool bf16_gradients = false;
 };
 
 OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields);
@@ -44,9 +46,13 @@ class Optimizer {
   // every update. A float32 model is its own master; of a bfloat16 one the master is a copy, and the model
   // follows it. The Model must outlive this object.
   Optimizer(const Model& model, const OptimizerOptions& options);
+  ~Optimizer();
+  Optimizer(const Optimizer&) = delete;  // the parameters know where it is
+  Optimizer& operator=(const Optimizer&) = delete;
 
-  // Call after each backward: adds the parameters' gradients to those of this update and clears them there.
-  // With one micro-batch nothing is copied; more are added in float32.
+  // A backward adds each parameter's gradient to that of this update as soon as it is made, and frees it.
+  // With one micro-batch nothing is copied. Accumulate takes gradients that stand in the parameters from
+  // elsewhere.
   void Accumulate();
 
   // For a minibatch in which nothing has a gradient: the update is that of zeros.
@@ -74,12 +80,15 @@ class Optimizer {
   void Restored(int64_t updates);
 
  private:
+  struct Hook;
+  void Take(size_t i);
   double GradientNorm() const;
   void UpdateParameter(size_t i, double lr, double grad_scale);
 
   const Model& model_;
   const OptimizerOptions options_;
   std::vector<at::Tensor> parameters_, master_, first_, second_, gradients_;
+  std::vector<uint64_t> additions_;  // to each gradient of this update
   int64_t updates_ = 0;
 };
 

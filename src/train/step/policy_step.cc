@@ -2,12 +2,16 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/head/decide.h"
+#include "model/moe.h"
 #include "ops/head_logits.h"
 #include "ops/linear_policy_loss.h"
 #include "ops/log_probs.h"
@@ -96,8 +100,41 @@ void AddSums(const PolicyLoss& out, StepSums* total) {
   for (int i = 0; i < kDecisionSums; ++i) total->sums[i] += ConstData<double>(sums)[i];
 }
 
-PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss, StepSums* total) {
-  const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
+ForwardOptions OptionsFor(const MicroBatch& batch, const StepLoss& loss) {
+  ForwardOptions options = loss.forward;
+  if (loss.replay_routing && !batch.routing.empty()) options.replay = &batch.routing;
+  return options;
+}
+
+// How many of the rows each expert computed, by layer; stays on the device.
+at::Tensor CountLoad(const Routing& routing, const at::Tensor& rows, int64_t experts) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> layers;
+  for (const at::Tensor& chosen : routing) {
+    const at::Tensor flat = chosen.index_select(0, rows).flatten();
+    const auto type = flat.options().dtype(at::kDouble);  // sums of ones are exact in any order
+    layers.push_back(at::zeros({experts}, type).scatter_add_(0, flat, at::ones(flat.sizes(), type)));
+  }
+  return at::stack(layers);
+}
+
+// The minibatch's load-balancing loss is the mean of the micro-batches', by their share of its tokens.
+at::Tensor AddLoadBalance(const Model& model, const ForwardOutput& forward, const StepLoss& loss,
+                          double share, const at::Tensor& policy_loss, StepSums* total) {
+  const at::Tensor balance = LoadBalancingLoss(model.config.moe, forward.router_logits) * share;
+  total->load_balance += balance.item<double>();
+  return policy_loss + loss.load_balance_coef * balance;
+}
+
+// `share` of the minibatch's tokens are in this micro-batch.
+PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss, double share,
+                     StepSums* total) {
+  const ForwardOutput forward = Forward(model, batch.packed, OptionsFor(batch, loss));
+  const at::Tensor& hidden = forward.hidden;
+  if (!forward.routing.empty()) {
+    const at::Tensor load = CountLoad(forward.routing, batch.packed.rows, model.config.moe.experts);
+    total->expert_load = total->expert_load.defined() ? total->expert_load + load : load;
+  }
   const Head head{hidden, model.head, {}};
   PolicyLoss out;
   if (loss.kind == LossKind::kGspo) {
@@ -114,7 +151,11 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
     out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, batch.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
   }
-  if (at::GradMode::is_enabled()) torch::autograd::backward({out.loss});
+  at::Tensor whole = out.loss;
+  if (loss.load_balance_coef != 0 && !forward.router_logits.empty()) {
+    whole = AddLoadBalance(model, forward, loss, share, whole, total);
+  }
+  if (at::GradMode::is_enabled()) torch::autograd::backward({whole});
   total->reference_kl += ReferenceKlSum(out, batch.recorded);
   return out;
 }
@@ -139,7 +180,7 @@ std::vector<size_t> MicroBatchCuts(std::span<const TrainSample> samples, const S
 }  // namespace
 
 bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
-  return sample.advantage != 0 || loss.entropy_bonus != 0 || loss.kl_coef != 0;
+  return sample.advantage != 0 || loss.entropy_bonus != 0 || loss.kl_coef != 0 || loss.load_balance_coef != 0;
 }
 
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
@@ -148,6 +189,8 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
   const size_t needed = CountWithGradient(samples, loss);
   const std::vector<size_t> cuts = MicroBatchCuts(samples, loss);
   StepSums total;
+  double all_tokens = 0;
+  for (const TrainSample& sample : samples) all_tokens += static_cast<double>(sample.length());
   const float* weight = weights.data();
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const at::AutoGradMode recording(cuts[i] < needed);  // the rest is there for its figures alone
@@ -156,11 +199,13 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
     for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
     const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
     weight += tokens;
-    const PolicyLoss out = MicroStep(model, batch, loss, &total);
+    const PolicyLoss out =
+        MicroStep(model, batch, loss, static_cast<double>(batch.packed.tokens.size(0)) / all_tokens, &total);
     optimizer.Accumulate();
     if (visit) visit(batch, out);
   }
   if (needed == 0) optimizer.AccumulateZeros();
+  if (total.expert_load.defined()) total.expert_load = total.expert_load.cpu();
   return total;
 }
 
@@ -172,7 +217,7 @@ void ForEachScored(const Model& model, std::span<const TrainSample> samples, con
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
     const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
-    const at::Tensor hidden = Forward(model, batch.packed, loss.forward).hidden;
+    const at::Tensor hidden = Forward(model, batch.packed, OptionsFor(batch, loss)).hidden;
     visit(batch, ScoreBatch(model, hidden, batch, loss));
   }
 }

@@ -35,12 +35,18 @@ struct StepLoss {
   double temperature = 1;
   int64_t vocab_size = 0;  // rows of the head that are tokens; 0: all. The rest is padding
   int64_t micro_tokens = 16384;
+  double load_balance_coef = 0;
+  bool replay_routing = false;  // tokens go through the experts recorded with them
   ForwardOptions forward;
 };
 
 struct StepSums {
   std::array<double, kDecisionSums> sums{};
   double reference_kl = 0;  // Σ of the k3 estimate over counted tokens
+  double load_balance = 0;  // the load-balancing loss, before its coefficient
+  // [sparse layers, experts] float64 on the CPU: how many response tokens each expert computed. Undefined
+  // without experts.
+  at::Tensor expert_load;
 
   double Mean(DecisionSum which) const { return sums[kSumTokens] > 0 ? sums[which] / sums[kSumTokens] : 0; }
 };

@@ -31,6 +31,7 @@ Json ToJson(const TrainSample& sample) {
           {"support_ids", rollout.support.ids},
           {"support_logprobs", logprobs},  // those it is measured from: recomputed ones where asked for
           {"sampled_logprobs", sampled},
+          {"routing", rollout.routing.experts},
           {"advantage", sample.advantage},
           {"reference", sample.reference},
           {"importance", sample.importance},
