@@ -14,6 +14,7 @@
 #include "cli/flag_checks.h"
 #include "cli/study_figures.h"
 #include "cli/study_run.h"
+#include "config/pin.h"
 #include "config/read.h"
 #include "report/report.h"
 
@@ -65,7 +66,7 @@ RlConfig ConfigOf(const Plan& plan, const CompareArm& arm, int64_t seed) {
   overrides.push_back(fmt::format("run.seed={}", seed));
   overrides.push_back(
       fmt::format("run.dir={}", (plan.dir / arm.name / fmt::format("seed-{}", seed)).string()));
-  return ReadRlConfig(arm.config, overrides);
+  return PinRevisions(ReadRlConfig(arm.config, overrides));
 }
 
 void PrintComparison(const Json& comparison) {

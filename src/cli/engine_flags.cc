@@ -62,7 +62,10 @@ int64_t VocabSizeOf(const std::filesystem::path& directory, int64_t rows) {
 }  // namespace
 
 void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
-  command->add_option("MODEL", flags->model, "A Hugging Face directory: config.json and safetensors")
+  command
+      ->add_option("MODEL", flags->model,
+                   "A Hugging Face directory (config.json, safetensors), or a model of the hub: Org/Name")
+      ->transform(ModelPath())
       ->required();
   command->add_option("--device", flags->device, "auto (a GPU where there is one), cpu, cuda or cuda:N")
       ->capture_default_str();

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/hub.h"
+
 namespace augur {
 
 template <typename T>
@@ -36,6 +38,16 @@ inline CLI::Validator Seed() {
         uint64_t value = 0;
         const std::string fault = ParseWhole(text, &value);
         return fault.empty() ? "" : fault + "; give 0 to 18446744073709551615";
+      },
+      "");
+}
+
+// A model: a directory, or one of the hub, whose directory it becomes.
+inline CLI::Validator ModelPath() {
+  return CLI::Validator(
+      [](std::string& path) {
+        path = ModelDirectory(path);
+        return std::string();
       },
       "");
 }

@@ -165,7 +165,10 @@ void Score(const ScoreFlags& options) {
 void AddScoreCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("score", "Log-probabilities of token sequences under a model");
   const auto options = std::make_shared<ScoreFlags>();
-  command->add_option("MODEL", options->model, "A Hugging Face directory: config.json and safetensors")
+  command
+      ->add_option("MODEL", options->model,
+                   "A Hugging Face directory (config.json, safetensors), or a model of the hub: Org/Name")
+      ->transform(ModelPath())
       ->required();
   command->add_option("--dtype", options->dtype, "What to compute in: fp32 (default) or bf16");
   command->add_option("--device", options->device, "Where: cpu (default), cuda or cuda:N");

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "cli/json_lines.h"
 #include "text/chat_format.h"
 #include "text/tokenizer.h"
@@ -118,7 +119,11 @@ void AddTokenizeCommand(CLI::App& app) {
   auto* command =
       app.add_subcommand("tokenize", "Turn text or conversations into token ids, or ids into text");
   auto options = std::make_shared<TokenizeFlags>();
-  command->add_option("MODEL", options->model, "Hugging Face directory with a tokenizer.json")->required();
+  command
+      ->add_option("MODEL", options->model,
+                   "A Hugging Face directory with a tokenizer.json, or a model of the hub: Org/Name")
+      ->transform(ModelPath())
+      ->required();
   auto* decode = command->add_flag("--decode", options->decode, "Read ids and write text");
   command
       ->add_flag("--skip-special-tokens", options->skip_special, "Leave special tokens out of decoded text")

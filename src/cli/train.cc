@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "cli/program.h"
 #include "config/read.h"
 #include "config/write.h"
+#include "metrics/wandb.h"
 #include "report/report.h"
 #include "train/run/lora.h"
 #include "train/run/trainer.h"
@@ -32,11 +34,12 @@ void Train(const TrainFlags& options) {
   }
   const std::filesystem::path run = config.run.dir, page = run / "report.html";
   TrainOptions train = options.train;
-  if (const auto step = Hooks().step) {
-    train.logged = [step, steps = config.train.steps](int64_t number, const Metrics& metrics) {
-      step(number, steps, Json(metrics).dump().c_str());
-    };
-  }
+  std::optional<WandbWriter> wandb;
+  if (!config.log.wandb.empty()) wandb.emplace(config.log.wandb, run, ToYaml(FieldsOf(config)));
+  train.logged = [&](int64_t step, const Metrics& metrics) {
+    if (wandb) wandb->Write(step, metrics);
+    if (const auto tell = Hooks().step) tell(step, config.train.steps, Json(metrics).dump().c_str());
+  };
   train.evaluated = [&] { WriteReport({&run, 1}, page); };
   const TrainOutcome outcome = RunTraining(config, train);
   if (!options.train.dump.empty()) return;
@@ -46,6 +49,7 @@ void Train(const TrainFlags& options) {
     return;
   }
   WriteReport({&run, 1}, page);
+  if (wandb) wandb->WriteReport(page);
   fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.seconds);
   if (outcome.before && outcome.after) {
     fmt::print("held-out avg@{}: {:.1f}% -> {:.1f}%\n", config.eval.samples, 100 * *outcome.before,

@@ -173,9 +173,10 @@ struct AuditSection {
 struct LogSection {
   bool console = true;
   bool tensorboard = true;
+  std::string wandb;
   int64_t tokens = 8;
   void Fields(FieldList& list);
-  void TokensField(FieldList& list);  // not for sft
+  void TrainFields(FieldList& list);  // not for sft
 };
 
 // `augur train`.

@@ -23,7 +23,9 @@ void RunSection::Fields(FieldList& list) {
 
 void ModelSection::Fields(FieldList& list) {
   list.Section("model", "What is trained.");
-  list.Add("path", path, "A Hugging Face directory: config.json, safetensors, tokenizer.json.");
+  list.Add("path", path,
+           "A Hugging Face directory (config.json, safetensors, tokenizer.json), or a model of the hub: "
+           "Org/Name or Org/Name@REVISION.");
   list.Add("precision", precision,
            "What GEMMs are computed in; master weights are float32. fp8_rollout rounds only the rollout copy "
            "to FP8, "
@@ -55,7 +57,9 @@ void LoraSection::Fields(FieldList& list) {
 
 void DataSection::Fields(FieldList& list) {
   list.Section("data", "Prompts, and how they become tokens.");
-  list.Add("train", train, "JSONL or Parquet files to train on, or tasks (task:sort:count=4096).");
+  list.Add("train", train,
+           "JSONL or Parquet files to train on, data sets of the hub (hf://Org/Name[@REVISION][/PATH]), or "
+           "tasks (task:sort:count=4096).");
   list.Add("prompt_key", prompt_key, "Column of the prompt. Empty: prompt, problem or question.");
   list.Add("answer_key", answer_key,
            "Column of the answer. Empty: reward_model.ground_truth, label, answer or solution.");
@@ -268,7 +272,11 @@ void LogSection::Fields(FieldList& list) {
       .MayChangeOnResume();
 }
 
-void LogSection::TokensField(FieldList& list) {
+void LogSection::TrainFields(FieldList& list) {
+  list.Add("wandb", wandb,
+           "A Weights & Biases project that the metrics and the report are sent to; needs the package wandb. "
+           "Empty: none.")
+      .MayChangeOnResume();
   list.Add("tokens", tokens, "Responses of each step kept token by token for the report's viewer.")
       .AtLeast(0)
       .MayChangeOnResume();
@@ -290,7 +298,7 @@ FieldList FieldsOf(RlConfig& config) {
   config.eval.Fields(list);
   config.audit.Fields(list);
   config.log.Fields(list);
-  config.log.TokensField(list);
+  config.log.TrainFields(list);
   return list;
 }
 

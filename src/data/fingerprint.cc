@@ -6,6 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "data/task.h"
 
 namespace augur {
@@ -16,8 +17,10 @@ std::vector<FileFingerprint> Fingerprint(const std::vector<std::string>& files) 
     const bool known =
         std::ranges::any_of(found, [&](const FileFingerprint& file) { return file.path == path; });
     if (known || IsTask(path)) continue;
-    const MappedFile file(path);
-    found.push_back({path, file.bytes().size(), fmt::format("{:016x}", Checksum(file.bytes()))});
+    for (const std::string& part : DataFiles(path)) {
+      const MappedFile file(part);
+      found.push_back({part, file.bytes().size(), fmt::format("{:016x}", Checksum(file.bytes()))});
+    }
   }
   return found;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "base/stop_signals.h"
 #include "data/jsonl.h"
 #include "data/parquet.h"
@@ -12,7 +13,8 @@
 namespace augur {
 namespace {
 
-void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
+// `name` is the data source of rows that name none.
+void AppendFile(const std::filesystem::path& path, const std::string& name, const PromptColumns& columns,
                 std::vector<Prompt>* prompts) {
   const size_t before = prompts->size();
   const auto append = [&](const Json& row, size_t line) {
@@ -28,7 +30,7 @@ void AppendFile(const std::filesystem::path& path, const PromptColumns& columns,
     prompt.index = prompts->size();
     prompt.file = path.string();
     prompt.line = line;
-    if (prompt.data_source.empty()) prompt.data_source = path.stem().string();
+    if (prompt.data_source.empty()) prompt.data_source = name;
     prompts->push_back(std::move(prompt));
   };
   const MappedFile file(path);
@@ -64,7 +66,11 @@ std::vector<Prompt> ReadPrompts(std::span<const std::filesystem::path> files, co
     if (IsTask(file.string())) {
       AppendTask(file.string(), &prompts);
     } else {
-      AppendFile(file, columns, &prompts);
+      const std::vector<std::string> parts = DataFiles(file.string());
+      const bool local = parts.size() == 1 && parts[0] == file.string();
+      for (const std::string& part : parts) {
+        AppendFile(part, local ? file.stem().string() : HubDataName(file.string()), columns, &prompts);
+      }
     }
   }
   return prompts;

@@ -14,7 +14,7 @@ namespace augur {
 // Which columns of a row hold what. An empty name means the usual ones, tried in this order:
 //   prompt       prompt (verl, slime, TRL), problem, question
 //   answer       reward_model.ground_truth (verl), label (slime), answer, solution (TRL)
-//   data_source  data_source (verl), else the file's name without its extension
+//   data_source  data_source (verl), else the file's name without its extension, or the data set's
 // A dot in a name steps into an object. A row {"numbers", "target"} without a prompt is a countdown puzzle.
 struct PromptColumns {
   std::string prompt = {};
@@ -37,8 +37,9 @@ struct PromptColumns {
 // something is missing or of the wrong type.
 Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where);
 
-// All prompts of JSONL and Parquet files (told apart by their first bytes) and of tasks (data/task.h), in
-// order. Throws Error at "file:line" for the first row that cannot be read, and for a file without any.
+// All prompts of JSONL and Parquet files (told apart by their first bytes), of data sets of the hub
+// (base/hub.h) and of tasks (data/task.h), in order. Throws Error at "file:line" for the first row that
+// cannot be read, and for a file without any.
 std::vector<Prompt> ReadPrompts(std::span<const std::filesystem::path> files, const PromptColumns& columns);
 
 }  // namespace augur

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "base/run_directory.h"
 #include "model/adapter_files.h"
 
@@ -278,7 +279,8 @@ ModelConfig ParseModelConfig(const Json& json, std::string_view where) {
   return config;
 }
 
-ModelConfig ReadModelConfig(const std::filesystem::path& directory) {
+ModelConfig ReadModelConfig(const std::filesystem::path& model) {
+  const std::filesystem::path directory = ModelDirectory(model.string());
   if (IsAdapter(directory)) return ReadModelConfig(BaseDirectory(directory));
   const std::filesystem::path path = directory / "config.json";
   if (!std::filesystem::is_directory(directory)) {

@@ -67,6 +67,6 @@ struct ModelConfig {
 ModelConfig ParseModelConfig(const Json& json, std::string_view where);
 
 // config.json of the directory.
-ModelConfig ReadModelConfig(const std::filesystem::path& directory);
+ModelConfig ReadModelConfig(const std::filesystem::path& model);
 
 }  // namespace augur

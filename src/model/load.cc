@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "base/stop_signals.h"
 #include "formats/safetensors.h"
 #include "model/adapter_files.h"
@@ -134,7 +135,8 @@ at::Device ParseDevice(std::string_view name, std::string_view where) {
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
-Model LoadModel(const std::filesystem::path& directory, at::ScalarType dtype, at::Device device) {
+Model LoadModel(const std::filesystem::path& model_path, at::ScalarType dtype, at::Device device) {
+  const std::filesystem::path directory = ModelDirectory(model_path.string());
   if (IsAdapter(directory)) return LoadMerged(directory, dtype, device);
   const ModelConfig config = ReadModelConfig(directory);
   const SafetensorsDirectory files(directory);

@@ -19,6 +19,6 @@ at::Device ParseDevice(std::string_view name, std::string_view where);
 // Throws Error naming the directory and the tensor: missing, unexpected, of another shape than the
 // configuration says, of another kind than floating point, NaN or infinite, or a tied head that differs from
 // the embedding.
-Model LoadModel(const std::filesystem::path& directory, at::ScalarType dtype, at::Device device);
+Model LoadModel(const std::filesystem::path& model_path, at::ScalarType dtype, at::Device device);
 
 }  // namespace augur

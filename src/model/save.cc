@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "formats/safetensors.h"
 
 namespace augur {
@@ -108,7 +109,8 @@ void SaveModel(const Model& model, const fs::path& directory, int64_t shard_byte
   WriteFileAtomically(directory / "config.json", SavedConfig(model).dump(2) + "\n");
 }
 
-void CopyTokenizerFiles(const fs::path& from, const fs::path& to) {
+void CopyTokenizerFiles(const fs::path& model, const fs::path& to) {
+  const fs::path from = ModelDirectory(model.string());
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                            "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
                            "chat_template.jinja", "chat_template.json", "generation_config.json"}) {

@@ -18,6 +18,6 @@ inline constexpr int64_t kShardBytes = 5'000'000'000;
 void SaveModel(const Model& model, const std::filesystem::path& directory, int64_t shard_bytes = kShardBytes);
 
 // Copies tokenizer, chat template and generation settings, whichever of them `from` has.
-void CopyTokenizerFiles(const std::filesystem::path& from, const std::filesystem::path& to);
+void CopyTokenizerFiles(const std::filesystem::path& model, const std::filesystem::path& to);
 
 }  // namespace augur

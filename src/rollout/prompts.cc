@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "data/prompt_set.h"
 #include "model/adapter_files.h"
 #include "model/load.h"
@@ -48,7 +49,7 @@ void WarnOfLongPrompts(const TokenizedPrompts& prompts, const std::vector<std::s
 }  // namespace
 
 ModelText ModelText::FromDirectory(const std::filesystem::path& model, const DataSection& data) {
-  const std::filesystem::path directory = BaseDirectory(model);
+  const std::filesystem::path directory = BaseDirectory(ModelDirectory(model.string()));
   Tokenizer tokenizer = Tokenizer::FromDirectory(directory);
   ChatFormat chat = data.chat_format == "auto" ? ChatFormat::FromDirectory(directory)
                                                : ChatFormat::Named(data.chat_format, "data.chat_format");

@@ -21,10 +21,10 @@ struct ModelText {
   int32_t eos_token = 0;            // the one that ends plain text
   int32_t turn_end = 0;  // the one that ends an assistant's turn; eos_token where the format has none
 
-  // Of the model's directory; the chat format as the section says. Throws Error where a file is missing or
-  // damaged, where no token ends a response, and where data.chat asks for a chat format that the model does
-  // not have. Warns of a tokenizer far smaller than the model's head.
-  static ModelText FromDirectory(const std::filesystem::path& directory, const DataSection& data);
+  // Of the model's directory, or of a model of the hub; the chat format as the section says. Throws Error
+  // where a file is missing or damaged, where no token ends a response, and where data.chat asks for a chat
+  // format that the model does not have. Warns of a tokenizer far smaller than the model's head.
+  static ModelText FromDirectory(const std::filesystem::path& model, const DataSection& data);
 
   // How many token ids there are; rows of the model's head behind them are padding.
   int64_t vocab_size() const { return static_cast<int64_t>(tokenizer.vocab_size()); }

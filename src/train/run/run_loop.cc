@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "base/run_directory.h"
 #include "base/run_lock.h"
 #include "data/fingerprint.h"
@@ -213,7 +214,7 @@ void Loop::Save() {
     state["train_seconds"] = seconds_;
     if (unlogged_) state["unlogged"] = FiguresToJson(*unlogged_);
     state["data"] = ToJson(data_);
-    state["model"] = {{"path", fs::absolute(setup_.model.path).lexically_normal().string()},
+    state["model"] = {{"path", fs::absolute(ModelDirectory(setup_.model.path)).lexically_normal().string()},
                       {"dtype", setup_.model.precision == Precision::kFp32 ? "fp32" : "bf16"},
                       {"config", model_config_}};
     WriteFileAtomically(directory / kCheckpointState, state.dump(2) + "\n");

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/run_directory.h"
+#include "config/pin.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "data/prompt_order.h"
@@ -124,7 +125,7 @@ void SftWork::Finish(int64_t /*step*/, double /*seconds*/) {
 }  // namespace
 
 RunResult RunSft(const SftConfig& given) {
-  SftConfig config = given;
+  SftConfig config = PinRevisions(given);
   TakeAdapterDirectory(&config.model, &config.lora);
   if (config.sft.from_scratch && UsesLora(config.lora)) {
     throw Error("lora.rank", "has nothing to adapt: sft.from_scratch begins with random weights",

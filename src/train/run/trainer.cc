@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_directory.h"
+#include "config/pin.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "eval/evaluate.h"
@@ -358,7 +359,7 @@ std::string RlWork::MemoryRemedy(std::string_view stage) const {
 }  // namespace
 
 TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
-  RlConfig config = given;
+  RlConfig config = PinRevisions(given);
   TakeAdapterDirectory(&config.model, &config.lora);
   if (config.rollout.replay_routing) {
     CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),

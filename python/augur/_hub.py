@@ -1,0 +1,76 @@
+"""Finds models and data sets of the Hugging Face hub, in the local cache first: `python _hub.py KIND ID [REVISION]`.
+
+Writes one JSON object to descriptor 3: {"path", "revision"} of a snapshot, or {"fault", "remedy"}. A branch that is in
+the cache is taken as the cache has it; a revision that is not there is fetched through huggingface_hub.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+# What the engine reads of each kind.
+PATTERNS = {
+    "models": ["*.json", "*.safetensors", "tokenizer*", "*.jinja"],
+    "datasets": ["*.parquet", "*.jsonl", "*.json"],
+}
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def cache_directory() -> Path:
+    home = (
+        os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
+    )
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+
+
+def in_cache(kind: str, name: str, revision: str) -> Path | None:
+    """The snapshot directory of a revision, which is a commit or a branch; None where the cache has none."""
+    folder = cache_directory() / f"{kind}--{name.replace('/', '--')}"
+    ref = folder / "refs" / revision
+    if not _COMMIT.fullmatch(revision):
+        if not ref.is_file():
+            return None
+        revision = ref.read_text().strip()
+    snapshot = folder / "snapshots" / revision
+    return snapshot if snapshot.is_dir() and _is_whole(kind, snapshot) else None
+
+
+def _is_whole(kind: str, snapshot: Path) -> bool:
+    """Whether the engine finds what it reads: downloads that were cut off leave a part."""
+    if kind == "datasets":
+        return any(path.is_file() for pattern in ("*.parquet", "*.jsonl") for path in snapshot.rglob(pattern))
+    if not all((snapshot / name).is_file() for name in ("config.json", "tokenizer.json")):
+        return False
+    index = snapshot / "model.safetensors.index.json"
+    if not index.is_file():
+        return any(path.is_file() for path in snapshot.glob("*.safetensors"))
+    return all((snapshot / file).is_file() for file in set(json.loads(index.read_text())["weight_map"].values()))
+
+
+def find(kind: str, name: str, revision: str) -> dict:
+    snapshot = in_cache(kind, name, revision)
+    if snapshot is None:
+        expected = "config.json, tokenizer.json and *.safetensors" if kind == "models" else "*.parquet or *.jsonl"
+        place = cache_directory() / f"{kind}--{name.replace('/', '--')}" / "snapshots" / "COMMIT"
+        missing = f"is not in the cache, which would hold {expected} in {place}"
+        try:
+            from huggingface_hub import snapshot_download
+
+            kind_name = {"models": "model", "datasets": "dataset"}[kind]
+            snapshot = Path(
+                snapshot_download(name, repo_type=kind_name, revision=revision, allow_patterns=PATTERNS[kind])
+            )
+        except ImportError:
+            return {"fault": missing, "remedy": f"pip install huggingface_hub in {sys.executable}, or put them there"}
+        except Exception as error:  # its own, httpx's, OSError: all mean that it cannot be had
+            reason = " ".join(str(error).split())[:300]
+            return {"fault": f"{missing}, and cannot be fetched: {reason}", "remedy": "connect, or put them there"}
+    return {"path": str(snapshot), "revision": snapshot.name}
+
+
+if __name__ == "__main__":
+    found = find(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "main")
+    with open(3, "w") as out:
+        out.write(json.dumps(found) + "\n")

@@ -1,0 +1,178 @@
+#include "base/hub.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/child_process.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/python.h"
+
+namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kScheme = "hf://";
+
+struct HubName {
+  std::string kind;  // "models" or "datasets", as the cache calls them
+  std::string name, revision, rest;
+  std::string ToString(const std::string& commit) const {
+    return fmt::format("{}{}@{}{}{}", kind == "datasets" ? kScheme : "", name, commit,
+                       rest.empty() ? "" : "/", rest);
+  }
+};
+
+bool IsNamePart(std::string_view part) {
+  return !part.empty() && part != "." && part != ".." && std::ranges::all_of(part, [](char c) {
+    return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+}
+
+// "Org/Name[@REVISION][/REST]"; a revision holds no slash.
+std::optional<HubName> ParseName(std::string_view text, std::string kind) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  const size_t end = std::min(text.find_first_of("@/", slash + 1), text.size());
+  HubName name{std::move(kind), std::string(text.substr(0, end)), "", ""};
+  if (!IsNamePart(text.substr(0, slash)) || !IsNamePart(text.substr(slash + 1, end - slash - 1)))
+    return std::nullopt;
+  text.remove_prefix(end);
+  if (text.starts_with('@')) {
+    const size_t stop = std::min(text.find('/'), text.size());
+    name.revision = text.substr(1, stop - 1);
+    if (!IsNamePart(name.revision)) return std::nullopt;
+    text.remove_prefix(stop);
+  }
+  if (text.starts_with('/')) name.rest = text.substr(1);
+  return name;
+}
+
+std::optional<HubName> ModelName(std::string_view path) {
+  if (path.starts_with(kScheme)) return ParseName(path.substr(kScheme.size()), "models");
+  if (fs::exists(path)) return std::nullopt;
+  std::optional<HubName> name = ParseName(path, "models");
+  // Beside a directory of the first part's name, it is a path that was misspelt.
+  if (!name || !name->rest.empty() || fs::exists(path.substr(0, path.find('/')))) return std::nullopt;
+  return name;
+}
+
+std::optional<HubName> DataName(std::string_view path) {
+  if (!path.starts_with(kScheme)) return std::nullopt;
+  std::optional<HubName> name = ParseName(path.substr(kScheme.size()), "datasets");
+  if (!name)
+    throw Error(path, "is no data set of the hub",
+                "write hf://Org/Name, hf://Org/Name@REVISION or with /PATH");
+  return name;
+}
+
+struct Snapshot {
+  std::string path, commit;
+};
+
+Snapshot Ask(const HubName& name) {
+  std::vector<std::string> arguments = {name.kind, name.name};
+  if (!name.revision.empty()) arguments.push_back(name.revision);
+  const ChildProcess child = StartChild(PythonScript("_hub.py", arguments, name.name), {}, name.name);
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(child.fd, buffer, sizeof buffer)) > 0;)
+    answer.append(buffer, static_cast<size_t>(got));
+  EndChild(child);
+  const Json found = answer.empty() ? Json::object() : ParseJson(answer, name.name);
+  if (!found.contains("path")) {
+    throw Error(name.name, found.value("fault", "cannot be looked up in the hub's cache"),
+                found.value("remedy", "name a local path"));
+  }
+  return {found["path"].get<std::string>(), found["revision"].get<std::string>()};
+}
+
+// Asked once in a process.
+Snapshot Find(const HubName& name) {
+  static std::mutex mutex;
+  static std::map<std::string, Snapshot> found;
+  const std::lock_guard lock(mutex);
+  const std::string key = fmt::format("{} {} {}", name.kind, name.name, name.revision);
+  const auto known = found.find(key);
+  return known != found.end() ? known->second : found.emplace(key, Ask(name)).first->second;
+}
+
+bool IsDataFile(const fs::path& path) {
+  return path.extension() == ".parquet" || path.extension() == ".jsonl";
+}
+
+std::vector<std::string> FilesUnder(const fs::path& folder) {
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file() && IsDataFile(entry.path())) files.push_back(entry.path().string());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+// Files of a split lie as data/train-00000-of-00001.parquet, train.jsonl or in a folder of its name.
+bool IsOfSplit(const fs::path& file, const std::string& split) {
+  const std::string stem = file.stem().string();
+  if (stem == split || stem.starts_with(split + "-") || stem.starts_with(split + "_")) return true;
+  return file.has_parent_path() && file.parent_path().filename() == split;
+}
+
+}  // namespace
+
+std::string ModelDirectory(const std::string& path) {
+  const std::optional<HubName> name = ModelName(path);
+  return name ? Find(*name).path : path;
+}
+
+std::vector<std::string> DataFiles(const std::string& path) {
+  const std::optional<HubName> name = DataName(path);
+  if (!name) return {path};
+  const fs::path root = Find(*name).path;
+  if (fs::is_regular_file(root / name->rest)) return {(root / name->rest).string()};
+  const bool is_folder = !name->rest.empty() && fs::is_directory(root / name->rest);
+  std::vector<std::string> files = FilesUnder(is_folder ? root / name->rest : root);
+  if (is_folder) return files;
+  // Without PATH: the split train where files are named by split, and all of them where not.
+  const std::string split = name->rest.empty() ? "train" : name->rest;
+  std::vector<std::string> chosen;
+  std::ranges::copy_if(files, std::back_inserter(chosen), [&](const std::string& file) {
+    return IsOfSplit(fs::path(file).lexically_relative(root), split);
+  });
+  if (!chosen.empty()) return chosen;
+  if (!name->rest.empty()) {
+    throw Error(path, fmt::format("the data set has no '{}' in {}", name->rest, root.string()),
+                "name a file, a folder or a split that is there");
+  }
+  return files;
+}
+
+std::string HubDataName(const std::string& path) { return DataName(path)->name; }
+
+std::string PinModel(const std::string& path) {
+  const std::optional<HubName> name = ModelName(path);
+  return name ? name->ToString(Find(*name).commit) : path;
+}
+
+std::string WithoutRevision(const std::string& path) {
+  const size_t at = path.find('@');
+  const size_t begin = path.starts_with(kScheme) ? kScheme.size() : 0;
+  if (at == std::string::npos || !ParseName(std::string_view(path).substr(begin), "")) return path;
+  const size_t end = std::min(path.find('/', at), path.size());
+  return path.substr(0, at) + path.substr(end);
+}
+
+std::string PinData(const std::string& path) {
+  const std::optional<HubName> name = DataName(path);
+  return name ? name->ToString(Find(*name).commit) : path;
+}
+
+}  // namespace augur

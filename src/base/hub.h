@@ -1,0 +1,28 @@
+// Models and data sets of the Hugging Face hub, found in its local cache or fetched, by python/augur/_hub.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace augur {
+
+// The directory of a model: `path` itself, or the snapshot of a model of the hub, hf://Org/Name, or Org/Name
+// where there is no directory Org, each with @REVISION or without. Throws Error that names the files expected
+// and where, if it can neither be found nor fetched.
+std::string ModelDirectory(const std::string& path);
+
+// The data files that an entry of data.train or eval.files stands for: itself, or the Parquet and JSONL files
+// of the data set hf://Org/Name[@REVISION][/PATH], PATH being a file, a folder or a split's name, train where
+// there is none.
+std::vector<std::string> DataFiles(const std::string& path);
+
+// "Org/Name" of such an address.
+std::string HubDataName(const std::string& path);
+
+// The same name with the commit that it now stands for: "Org/Name@COMMIT". A path, and a name that has a
+// commit, stay.
+std::string PinModel(const std::string& path);
+std::string PinData(const std::string& path);
+std::string WithoutRevision(const std::string& path);
+
+}  // namespace augur

@@ -1,0 +1,64 @@
+#include "metrics/wandb.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/python.h"
+
+namespace augur {
+namespace {
+
+constexpr const char* kWandbKey = "log.wandb";
+constexpr int kFinishMilliseconds = 60'000;
+
+// One line, or what there is of it where the process ends first.
+std::string ReadLine(int fd) {
+  std::string line;
+  for (char c; ::read(fd, &c, 1) == 1 && c != '\n';) line += c;
+  return line;
+}
+
+}  // namespace
+
+WandbWriter::WandbWriter(const std::string& project, const std::filesystem::path& run,
+                         const std::string& config_yaml) {
+  std::filesystem::create_directories(run);
+  child_ = StartChild(PythonScript("_wandb.py", {project, run.string()}, kWandbKey), {}, kWandbKey);
+  Send({{"config", config_yaml}});
+  const std::string line = ReadLine(child_.fd);
+  const Json answer = line.empty() ? Json::object() : ParseJson(line, kWandbKey);
+  if (answer.contains("ready")) return;
+  EndChild(child_);
+  throw Error(kWandbKey, answer.value("fault", "its process ended early"),
+              answer.value("remedy", "run wandb login or wandb offline, or remove log.wandb"));
+}
+
+WandbWriter::~WandbWriter() {
+  ::shutdown(child_.fd, SHUT_WR);
+  pollfd ended{
+      .fd = child_.fd, .events = POLLIN, .revents = 0};  // it writes nothing more, so this is its end
+  ::poll(&ended, 1, kFinishMilliseconds);
+  EndChild(child_);
+}
+
+void WandbWriter::Write(int64_t step, const Metrics& metrics) { Send({{"step", step}, {"data", metrics}}); }
+
+void WandbWriter::WriteReport(const std::filesystem::path& page) { Send({{"report", page.string()}}); }
+
+// A process that has ended is not the run's business: its metrics are in the run directory, too.
+void WandbWriter::Send(const Json& message) {
+  const std::string line = message.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  for (size_t sent = 0; sent < line.size();) {
+    const ssize_t now = ::send(child_.fd, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) return;
+    sent += static_cast<size_t>(now);
+  }
+}
+
+}  // namespace augur

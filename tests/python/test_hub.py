@@ -1,0 +1,117 @@
+"""Models and data sets of the Hugging Face hub, from a cache laid out by hand."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import PROGRAM, ROOT
+
+COMMIT, NEWER = "a" * 40, "b" * 40
+ROWS = [{"prompt": f"{i} {i + 1} =", "answer": f"{i} {i + 1}"} for i in range(8)]
+
+
+def lay_out(hub, kind: str, name: str, commit: str, files: dict, ref: str = "main") -> None:
+    """A snapshot as huggingface_hub leaves it: blobs, links to them, a ref."""
+    folder = hub / f"{kind}--{name.replace('/', '--')}"
+    for path, content in files.items():
+        blob = folder / "blobs" / f"{abs(hash((commit, path))):x}"
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(content)
+        link = folder / "snapshots" / commit / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    (folder / "refs").mkdir(exist_ok=True)
+    (folder / "refs" / ref).write_text(commit)
+
+
+def parquet(rows) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.fixture
+def home(tmp_path):
+    hub = tmp_path / "hf" / "hub"
+    model = {path.name: path.read_bytes() for path in (ROOT / "models" / "tiny").iterdir()}
+    lay_out(hub, "models", "someone/tiny", COMMIT, model)
+    files = {
+        "data/train-00000-of-00002.parquet": parquet(ROWS[:5]),
+        "data/train-00001-of-00002.parquet": parquet(ROWS[5:]),
+        "data/test-00000-of-00001.parquet": parquet(ROWS[:2]),
+        "README.md": b"hello",
+    }
+    lay_out(hub, "datasets", "someone/sums", COMMIT, files)
+    return tmp_path / "hf"
+
+
+def run(home, *args, check=True, cwd=None):
+    environment = os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True, env=environment, cwd=cwd)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def prompts(home, name, **options) -> list[str]:
+    return [json.loads(line)["prompt"] for line in run(home, "prompts", name, **options).stdout.splitlines()]
+
+
+def test_a_model_of_the_cache_is_read_as_its_directory(home, tmp_path):
+    flags = ["--prompt", "3 1 2 =", "--greedy", "--max-tokens", "8", "--threads", "1"]
+    by_path = run(home, "generate", ROOT / "models" / "tiny", *flags).stdout
+    for name in ("someone/tiny", f"someone/tiny@{COMMIT}", "someone/tiny@main", "hf://someone/tiny"):
+        assert run(home, "generate", name, *flags, cwd=tmp_path).stdout == by_path
+
+
+def test_data_sets_are_read_by_split_file_and_folder(home):
+    everything = [row["prompt"] for row in ROWS]
+    assert prompts(home, "hf://someone/sums") == everything
+    assert prompts(home, f"hf://someone/sums@{COMMIT}/train") == everything
+    assert prompts(home, "hf://someone/sums/test") == everything[:2]
+    assert prompts(home, "hf://someone/sums/data/train-00001-of-00002.parquet") == everything[5:]
+    assert prompts(home, "hf://someone/sums/data") == everything[:2] + everything
+    done = run(home, "prompts", "hf://someone/sums/validation", check=False)
+    assert done.returncode == 2 and "has no 'validation'" in done.stderr
+
+
+def train(home, tmp_path, *changes, check=True):
+    settings = [
+        "run.threads=1 model.precision=fp32 reward.verifier=exact rollout.prompts=2 rollout.group=2 "
+        "rollout.max_tokens=6 train.steps=1 eval.every=0 log.tensorboard=false run.device=cpu"
+    ]
+    config = tmp_path / "hub.yaml"
+    config.write_text('model: {path: someone/tiny}\ndata: {train: ["hf://someone/sums"]}\n')
+    words = [*settings[0].split(), f"run.dir={tmp_path / 'run'}", *changes]
+    return run(home, "train", config, *words, check=check, cwd=tmp_path)
+
+
+def test_a_run_keeps_to_the_commit_it_began_with(home, tmp_path):
+    train(home, tmp_path)
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert f"someone/tiny@{COMMIT}" in config and f"hf://someone/sums@{COMMIT}" in config
+    # The branch moves on, to a commit whose files are not all there.
+    lay_out(home / "hub", "models", "someone/tiny", NEWER, {"config.json": b"{}"})
+    train(home, tmp_path, "train.steps=2")
+    assert f"someone/tiny@{COMMIT}" in (tmp_path / "run" / "config.yaml").read_text()
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count('"step":2') == 1
+
+
+def test_what_is_missing_is_named_with_its_place(home, tmp_path):
+    done = run(home, "generate", "someone/other", "--prompt", "1", check=False, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"{home}/hub/models--someone--other/snapshots" in done.stderr and "config.json" in done.stderr
+    done = run(home, "prompts", "hf://someone/none", check=False)
+    assert f"{home}/hub/datasets--someone--none/snapshots" in done.stderr and "*.parquet" in done.stderr
+    shutil.rmtree(home / "hub" / "models--someone--tiny" / "blobs")  # a download that was cut off
+    assert run(home, "generate", "someone/tiny", "--prompt", "1", check=False, cwd=tmp_path).returncode == 2
+
+
+def test_a_misspelt_path_is_no_model_of_the_hub(home, tmp_path):
+    (tmp_path / "models").mkdir()
+    done = run(home, "tokenize", "models/tyni", check=False, cwd=tmp_path)
+    assert done.returncode == 2 and "models/tyni: not a directory" in done.stderr

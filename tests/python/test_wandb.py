@@ -1,0 +1,66 @@
+"""log.wandb, with the real package in its offline mode."""
+
+import importlib.util
+import json
+import os
+import subprocess
+
+import pytest
+
+from conftest import PROGRAM
+from train_runs import make_policy, read_metrics, write_config
+
+
+def train(config, *changes, **environment):
+    settings = os.environ | {"WANDB_MODE": "offline", "WANDB_SILENT": "true"} | environment
+    return subprocess.run([PROGRAM, "train", config, *changes], capture_output=True, text=True, env=settings)
+
+
+def offline_runs(run) -> list[dict]:
+    """What wandb has written for each of its runs: the id, and the history by step."""
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    found = []
+    for file in sorted(run.glob("wandb/offline-run-*/run-*.wandb")):
+        store, history, name = DataStore(), {}, None
+        store.open_for_scan(str(file))
+        while data := store.scan_data():
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            if record.WhichOneof("record_type") == "run":
+                name = record.run.run_id
+            if record.WhichOneof("record_type") == "history":
+                items = {(i.key or "/".join(i.nested_key)): json.loads(i.value_json) for i in record.history.item}
+                history.setdefault(items.get("_step", record.history.step.num), {}).update(items)
+        found.append({"id": name, "history": history})
+    return found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
+def test_metrics_and_report_go_to_one_run_that_goes_on(tmp_path):
+    config = write_config(
+        tmp_path / "c.yaml", make_policy(tmp_path / "policy"), tmp_path / "run", log__wandb="sorting", train__steps=2
+    )
+    done = train(config)
+    assert done.returncode == 0, done.stderr
+    done = train(config, "train.steps=4")
+    assert done.returncode == 0, done.stderr
+    first, second = offline_runs(tmp_path / "run")
+    assert first["id"] == second["id"] == json.loads((tmp_path / "run" / "wandb.json").read_text())["id"]
+    metrics = {line["step"]: line["data"] for line in read_metrics(tmp_path / "run")}
+    for history, steps in ((first["history"], (1, 2)), (second["history"], (3, 4))):
+        for step in steps:
+            for name in ("actor/pg_loss", "critic/score/mean", "mask/masked"):
+                assert history[step][name] == pytest.approx(metrics[step][name], rel=1e-12)
+        assert any("report" in items for items in history.values())
+
+
+def test_without_the_package_the_run_does_not_begin(tmp_path):
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "wandb.py").write_text("raise ImportError('not here')\n")
+    config = write_config(tmp_path / "c.yaml", make_policy(tmp_path / "policy"), tmp_path / "run", log__wandb="x")
+    done = train(config, PYTHONPATH=str(tmp_path / "without"))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "log.wandb:" in done.stderr and "pip install wandb" in done.stderr
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
