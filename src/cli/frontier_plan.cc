@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/compare_file.h"
+#include "config/pin.h"
 #include "config/read.h"
 
 namespace augur {
@@ -107,7 +108,7 @@ RlConfig FrontierPlan::ConfigOf(const FrontierRun& run) const {
     const auto count = ParseAxisValue<int64_t>(kUpdates, *updates, "a whole number above 0");
     for (std::string& word : UpdateOverrides(before, count)) words.push_back(std::move(word));
   }
-  return ReadRlConfig(base, words);
+  return PinRevisions(ReadRlConfig(base, words));
 }
 
 FrontierPlan MakeFrontierPlan(const FrontierPlanOptions& options) {
