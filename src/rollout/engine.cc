@@ -73,10 +73,14 @@ Engine::Engine(const Model& model, const EngineOptions& options) : state_(std::m
   }
 }
 
-void CheckRecordsRouting(const ModelConfig& config, bool cuda, std::string_view where) {
+void CheckHasExperts(const ModelConfig& config, std::string_view where) {
   if (std::ranges::count(config.sparse, true) == 0) {
     throw Error(where, "the model has no experts", "leave it out");
   }
+}
+
+void CheckRecordsRouting(const ModelConfig& config, bool cuda, std::string_view where) {
+  CheckHasExperts(config, where);
   if (config.moe.experts > 256) {
     throw Error(where, fmt::format("{} experts are more than a byte can name", config.moe.experts),
                 "leave it out");

@@ -106,6 +106,8 @@ struct EngineStats {
   int64_t decode_batch = 0;  // most sequences decoded at once
 };
 
+// Throws Error at `where` for a model without experts.
+void CheckHasExperts(const ModelConfig& config, std::string_view where);
 // Throws Error at `where` where the routing of such a model cannot be recorded.
 void CheckRecordsRouting(const ModelConfig& config, bool cuda, std::string_view where);
 

@@ -281,7 +281,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(models, tmp_pa
         flags = ["--max-tokens", 500, "--samples", 200, "--ignore-eos", "--output", output]
         start = time.monotonic()
         done = run_augur("generate", directory, "--tokens-input", "-", *flags, stdin=as_lines(PROMPTS), check=False)
-        assert done.returncode == 2 and message in done.stderr and time.monotonic() - start < 5
+        assert done.returncode == 2 and message in done.stderr and time.monotonic() - start < 30
     with open("/dev/full", "w") as full:
         command = [PROGRAM, "generate", directory, "--tokens-input", "-", "--max-tokens", "2"]
         done = subprocess.run(command, input=as_lines(PROMPTS), stdout=full, stderr=subprocess.PIPE, text=True)
@@ -293,7 +293,7 @@ def test_a_signal_while_input_is_awaited_ends_the_program(models):
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == -signal.SIGINT
+    assert process.wait(timeout=60) == -signal.SIGINT
 
 
 def test_without_a_prompt_the_error_says_how_to_give_one(models):

@@ -73,11 +73,11 @@ def test_replayed_routing_lowers_the_mismatch(sparse, tmp_path):
 
 
 def test_doctor_shows_the_mismatch_with_and_without(sparse):
-    done = run_augur("doctor", sparse, "--precision", "fp8_rollout", "--json", "--prompts", 8, "--tokens", 32)
+    done = run_augur("doctor", sparse, "--precision", "fp8_rollout", "--json", "--prompts", 8, "--max-tokens", 32)
     report = json.loads(done.stdout.splitlines()[-1])
     plain, replayed = report["kl"]["mean"], report["replayed_routing"]["kl"]["mean"]
     assert 0 < replayed < plain
-    text = run_augur("doctor", sparse, "--precision", "fp32", "--tokens", 4).stdout
+    text = run_augur("doctor", sparse, "--precision", "fp32", "--max-tokens", 4).stdout
     assert "rollout.replay_routing" in text
 
 

@@ -68,7 +68,7 @@ def test_metrics_and_report_go_to_one_run_that_goes_on(tmp_path):
         for step in steps:
             for name in ("actor/pg_loss", "critic/score/mean", "mask/masked"):
                 assert history[step][name] == pytest.approx(metrics[step][name], rel=1e-12)
-        assert any("report" in items for items in history.values())
+        assert any("report/path" in items for items in history.values())
 
 
 def test_without_the_package_the_run_does_not_begin(tmp_path):

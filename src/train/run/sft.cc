@@ -43,11 +43,11 @@ Model StartModel(const SftConfig& config, at::Device device) {
                       .tokens = std::min(config.sft.optimizer.micro_tokens, config.sft.batch * longest)};
   const MemoryPlan plan = PlanMemory(use, device);
   RequireMemory(plan, use, "sft");
-  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
   const at::ScalarType type = TrainerType(model.precision);
-  if (config.sft.from_scratch) return RandomModel(shape, type, device, seed);
-  Model start = LoadModel(model.path, type, device);
-  StartLora(config.lora, seed, &start);
+  const bool scratch = config.sft.from_scratch;
+  Model start = scratch ? RandomModel(shape, type, device, seed) : LoadModel(model.path, type, device);
+  if (!scratch) StartLora(config.lora, seed, &start);
+  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
   return start;
 }
 

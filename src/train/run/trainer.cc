@@ -48,8 +48,8 @@ std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   return LoadModel(path, TrainerType(config.model.precision), device);
 }
 
-// Says what will be in memory, and stops where that cannot be.
-void PlanRunMemory(const RlConfig& config, at::Device device) {
+// What will be in memory. Throws Error where that cannot be.
+MemoryPlan PlanRunMemory(const RlConfig& config, at::Device device) {
   const ModelConfig model = ReadModelConfig(config.model.path);
   const RolloutSection& rollout = config.rollout;
   const int64_t longest = std::min(model.max_positions, config.data.max_prompt_tokens + rollout.max_tokens);
@@ -66,16 +66,17 @@ void PlanRunMemory(const RlConfig& config, at::Device device) {
                       .own_rollouts = Overlaps(config, device),
                       .other_reference = config.algorithm.kl_coef != 0 &&
                                          (!UsesLora(config.lora) || !config.model.reference.empty())};
-  const MemoryPlan plan = PlanMemory(use, device);
+  MemoryPlan plan = PlanMemory(use, device);
   RequireMemory(plan, use, "train");
-  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
+  return plan;
 }
 
 Model LoadPolicy(const RlConfig& config, at::Device device) {
   const ModelSection& model = config.model;
-  PlanRunMemory(config, device);
+  const MemoryPlan plan = PlanRunMemory(config, device);
   Model policy = LoadModel(model.path, TrainerType(model.precision), device);
   StartLora(config.lora, static_cast<uint64_t>(config.run.seed), &policy);
+  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
   return policy;
 }
 
@@ -364,6 +365,9 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
   if (config.rollout.replay_routing) {
     CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
                         "rollout.replay_routing");
+  }
+  if (config.algorithm.load_balance_coef > 0) {
+    CheckHasExperts(ReadModelConfig(config.model.path), "algorithm.load_balance_coef");
   }
   std::vector<std::string> files = config.data.train;
   files.insert(files.end(), config.eval.files.begin(), config.eval.files.end());
