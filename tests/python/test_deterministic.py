@@ -41,7 +41,7 @@ def model(request, tmp_path_factory):
 
 
 def write_config(tmp_path, name, model, device, length):
-    """Examples of about `length` and half as many tokens: digits, each a token of its own, and spaces."""
+    """Examples of a half to a fifth of `length` tokens: digits."""
     rows = [{"prompt": f"{i}", "answer": " ".join(str(i * j % 10) for j in range(length // (2 + i)))} for i in range(4)]
     data = tmp_path / "long.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -58,7 +58,7 @@ def write_config(tmp_path, name, model, device, length):
 
 
 def test_equal_runs_are_equal_to_the_bit_killed_or_not(tmp_path, device, model):
-    length = 4000 if device == "cuda" else 400
+    length = 8000 if device == "cuda" else 800
     configs = {name: write_config(tmp_path, name, model, device, length) for name in ("one", "two", "killed")}
     for name in ("one", "two"):
         run_augur("sft", configs[name])
