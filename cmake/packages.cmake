@@ -1,5 +1,6 @@
 # Before anything else fails: which of the system's packages are missing, and the one line that installs them.
 set(AUGUR_PACKAGES
+  boost/beast.hpp libboost-dev
   CLI/CLI.hpp libcli11-dev
   fmt/format.h libfmt-dev
   nlohmann/json.hpp nlohmann-json3-dev

@@ -4,7 +4,7 @@
 
 program_packages=(
   build-essential ccache cmake git ninja-build python3-venv
-  libcli11-dev libfmt-dev libpcre2-dev libutf8proc-dev libyaml-dev nlohmann-json3-dev
+  libboost-dev libcli11-dev libfmt-dev libpcre2-dev libutf8proc-dev libyaml-dev nlohmann-json3-dev
   libjs-chart.js # embedded in reports
 )
 check_packages=(

@@ -22,6 +22,7 @@ void AddAnalyzeCommand(CLI::App& app);
 void AddCompareCommand(CLI::App& app);
 void AddFrontierCommand(CLI::App& app);
 void AddReportCommand(CLI::App& app);
+void AddWatchCommand(CLI::App& app);
 void AddBenchCommand(CLI::App& app);
 void AddDoctorCommand(CLI::App& app);
 
@@ -42,6 +43,7 @@ inline void AddCommands(CLI::App& app) {
   AddCompareCommand(app);
   AddFrontierCommand(app);
   AddReportCommand(app);
+  AddWatchCommand(app);
   AddBenchCommand(app);
   AddDoctorCommand(app);
 }

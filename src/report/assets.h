@@ -5,7 +5,7 @@
 
 namespace augur {
 
-// HTML with the marks {{style}}, {{data}}, {{charts}} and {{script}}, in this order.
+// HTML with the marks {{connect}}, {{style}}, {{data}}, {{charts}} and {{script}}, in this order.
 std::string_view PageTemplate();
 std::string_view PageStyle();
 std::string_view PageScript();

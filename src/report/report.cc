@@ -71,10 +71,12 @@ Json ReadAll(std::span<const std::filesystem::path> paths, size_t limit) {
   return {{"made", Now()}, {"notes", notes}, {"runs", std::move(runs)}};
 }
 
-std::string Fill(std::string_view data) {
+// `connect` is what the page may fetch from: 'none', or 'self', its own server.
+std::string Fill(std::string_view data, std::string_view connect) {
   std::string page;
   std::string_view rest = PageTemplate();
-  const std::pair<std::string_view, std::string_view> parts[] = {{"{{style}}", PageStyle()},
+  const std::pair<std::string_view, std::string_view> parts[] = {{"{{connect}}", connect},
+                                                                 {"{{style}}", PageStyle()},
                                                                  {"{{data}}", data},
                                                                  {"{{charts}}", ChartLibrary()},
                                                                  {"{{script}}", PageScript()}};
@@ -91,12 +93,18 @@ std::string Fill(std::string_view data) {
 
 void WriteReport(std::span<const std::filesystem::path> runs, const std::filesystem::path& out,
                  size_t limit) {
-  std::string page = Fill(ScriptSafe(ReadAll(runs, limit)));
+  std::string page = Fill(ScriptSafe(ReadAll(runs, limit)), "'none'");
   // Text that must be escaped can take more than was reckoned: then fewer tokens.
   for (size_t share = limit / 2; page.size() > limit && share > limit / 64; share /= 2) {
-    page = Fill(ScriptSafe(ReadAll(runs, share)));
+    page = Fill(ScriptSafe(ReadAll(runs, share)), "'none'");
   }
   WriteFileAtomically(out, page);
+}
+
+std::string LivePage(std::vector<Json> runs) {
+  const Json notes = NotesAboutAll(runs);
+  return Fill(ScriptSafe({{"made", Now()}, {"notes", notes}, {"runs", std::move(runs)}, {"live", true}}),
+              "'self'");
 }
 
 }  // namespace augur

@@ -4,6 +4,10 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
 
 namespace augur {
 
@@ -15,5 +19,8 @@ namespace augur {
 inline constexpr size_t kReportLimit = 20 << 20;
 void WriteReport(std::span<const std::filesystem::path> runs, const std::filesystem::path& out,
                  size_t limit = kReportLimit);
+
+// The page of runs as LiveRun shows them; it asks its server for more (watch.h).
+std::string LivePage(std::vector<Json> runs);
 
 }  // namespace augur

@@ -28,7 +28,7 @@ std::string NodeText(const YamlNode& node) {
   return text;
 }
 
-// "section.key" -> value, as text.
+// Of config.yaml's path.
 Json ReadConfig(const std::filesystem::path& path, Notes* notes) {
   if (!std::filesystem::is_regular_file(path)) {
     notes->push_back("no config.yaml: model, mask and seed are unknown");
@@ -69,6 +69,10 @@ bool IsStudy(const std::filesystem::path& run) {
 
 }  // namespace
 
+Json ReadRunConfig(const std::filesystem::path& run, Notes* notes) {
+  return ReadConfig(run / "config.yaml", notes);
+}
+
 Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
   if (!std::filesystem::is_directory(run)) {
     throw Error(run.string(), std::filesystem::exists(run) ? "is no directory" : "does not exist",
@@ -96,6 +100,10 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
   json["analysis"] = ReadJsonFile(run / "analysis.json", &notes);
   json["compare"] = ReadJsonFile(run / "compare.json", &notes);
   json["frontier"] = ReadJsonFile(run / "frontier.json", &notes);
+  if (limits.only_facts) {
+    json["notes"] = notes;
+    return json;
+  }
   json["metrics"] = expected("metrics.jsonl") ? ReadSeries(run, limits.steps, &notes) : Json();
   json["points"] = ReadPoints(run, limits.points, &notes);
   json["tokens"] = ReadViewerTokens(run, limits.token_bytes, &notes);

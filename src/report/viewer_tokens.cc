@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
 
+#include "base/file.h"
 #include "base/random.h"
 #include "base/utf8.h"
 #include "metrics/token_record.h"
@@ -104,6 +107,60 @@ void Shrink(size_t budget, std::vector<ShownResponse>* responses) {
   }
 }
 
+// A line's step, which stands before its tokens. The text `"step":` occurs in no string: there its quotes are
+// escaped.
+std::optional<int64_t> StepAt(std::string_view text, size_t at) {
+  constexpr std::string_view kKey = "\"step\":";
+  const size_t end = std::min(text.find('\n', at), text.size());
+  const size_t found = text.substr(at, end - at).find(kKey);
+  if (found == std::string_view::npos) return std::nullopt;
+  int64_t step = 0;
+  const size_t digits = std::min(text.find_first_not_of(' ', at + found + kKey.size()), end);
+  const auto read = std::from_chars(text.data() + digits, text.data() + end, step);
+  return read.ec == std::errc() ? std::optional(step) : std::nullopt;
+}
+
+// Where the first line of `step` or a later one begins; the end where there is none. Steps rise from line to
+// line.
+size_t FirstLineFrom(std::string_view text, int64_t step) {
+  size_t low = 0, high = text.size();  // the line begins in [low, high]
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    const size_t line = middle == 0 ? 0 : std::min(text.find('\n', middle - 1), text.size() - 1) + 1;
+    if (line >= high) {
+      high = middle;
+    } else if (StepAt(text, line).value_or(INT64_MIN) < step) {
+      low = text.find('\n', line) + 1;
+    } else {
+      high = line;
+    }
+  }
+  return low;
+}
+
+std::optional<int64_t> LastStepUpTo(std::string_view text, int64_t step) {
+  const size_t after = FirstLineFrom(text, step == INT64_MAX ? step : step + 1);
+  if (after == 0) return std::nullopt;
+  const size_t before = after < 2 ? std::string_view::npos : text.rfind('\n', after - 2);
+  return StepAt(text, before == std::string_view::npos ? 0 : before + 1);
+}
+
+std::string_view WholeLines(const MappedFile& file) {
+  return file.text().substr(0, file.text().rfind('\n') + 1);
+}
+
+Json Packed(std::vector<ShownResponse> responses, int64_t recorded, bool all_supports) {
+  Json vocabulary = Json::object(), shown = Json::array();
+  for (ShownResponse& response : responses) {
+    for (const auto& [id, text] : response.texts) vocabulary[std::to_string(id)] = text;
+    shown.push_back(std::move(response.json));
+  }
+  return {{"recorded", recorded},
+          {"whole_support", all_supports},
+          {"vocabulary", std::move(vocabulary)},
+          {"responses", std::move(shown)}};
+}
+
 }  // namespace
 
 Json ReadViewerTokens(const std::filesystem::path& run, size_t budget, Notes* notes) {
@@ -144,15 +201,44 @@ Json ReadViewerTokens(const std::filesystem::path& run, size_t budget, Notes* no
         "token viewer: to keep the page small, {} of {} recorded responses are shown, drawn at random",
         responses.size(), recorded));
   }
-  Json vocabulary = Json::object(), shown = Json::array();
-  for (ShownResponse& response : responses) {
-    for (const auto& [id, text] : response.texts) vocabulary[std::to_string(id)] = text;
-    shown.push_back(std::move(response.json));
+  return Packed(std::move(responses), recorded, all_supports);
+}
+
+std::vector<int64_t> RecordedSteps(const std::filesystem::path& run, size_t limit) {
+  const std::filesystem::path path = run / kTokenRecordsFile;
+  if (!std::filesystem::is_regular_file(path)) return {};
+  const MappedFile file(path);
+  const std::string_view text = WholeLines(file);
+  const auto newest = LastStepUpTo(text, INT64_MAX), oldest = StepAt(text, 0);
+  if (!newest || !oldest) return {};
+  const int64_t stride = 1 + (*newest - *oldest) / static_cast<int64_t>(limit);
+  std::vector<int64_t> steps;
+  for (int64_t at = *oldest; at < *newest; at += stride) {
+    const int64_t found = LastStepUpTo(text, at).value_or(at);
+    if (steps.empty() || found > steps.back()) steps.push_back(found);
   }
-  return {{"recorded", recorded},
-          {"whole_support", all_supports},
-          {"vocabulary", std::move(vocabulary)},
-          {"responses", std::move(shown)}};
+  steps.push_back(*newest);
+  return steps;
+}
+
+Json ReadTokensOfStep(const std::filesystem::path& run, int64_t step, size_t budget) {
+  const std::filesystem::path path = run / kTokenRecordsFile;
+  if (!std::filesystem::is_regular_file(path)) return nullptr;
+  const MappedFile file(path);
+  const std::string_view text = WholeLines(file);
+  const auto wanted = LastStepUpTo(text, step);
+  if (!wanted) return nullptr;
+  std::vector<ShownResponse> responses;
+  for (size_t at = FirstLineFrom(text, *wanted); at < text.size();) {
+    const size_t end = text.find('\n', at);
+    const ResponseRecord record = ResponseFromJson(ParseJson(text.substr(at, end - at), ""), "");
+    if (record.step != *wanted) break;
+    responses.push_back(Show(record, static_cast<int64_t>(responses.size()), true, budget));
+    at = end + 1;
+  }
+  const auto recorded = static_cast<int64_t>(responses.size());
+  Shrink(budget, &responses);
+  return Packed(std::move(responses), recorded, true);
 }
 
 }  // namespace augur

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include "base/json.h"
 #include "metrics/json_lines.h"
@@ -19,5 +21,12 @@ namespace augur {
 // region lose their support, then responses are drawn at random; the notes say so. Null where there is
 // nothing.
 Json ReadViewerTokens(const std::filesystem::path& run, size_t budget, Notes* notes);
+
+// At most about `limit` of the steps that have responses, with the newest; by bisection, since the file may
+// be large.
+std::vector<int64_t> RecordedSteps(const std::filesystem::path& run, size_t limit);
+
+// The same as ReadViewerTokens of one step, or of the last before it that has responses.
+Json ReadTokensOfStep(const std::filesystem::path& run, int64_t step, size_t budget);
 
 }  // namespace augur

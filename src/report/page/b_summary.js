@@ -135,6 +135,7 @@ function runCard(run) {
     scoredBy(run),
   ].filter(Boolean);
   const head = el("header", el("h3", dot(run), run.label));
+  if (run.state) head.append(el("span.state." + run.state.kind, `${run.state.kind}: ${run.state.text}`));
   facts.forEach((fact) => head.append(el("span.soft.small", fact)));
   return el("div.panel.run-card", head, noteBox(run.notes), runCards(run), configDetails(run));
 }

@@ -58,6 +58,10 @@ function draw(canvas, makeConfig) {
     if (holder.chart) holder.chart.destroy();
     holder.chart = new Chart(canvas, makeConfig());
   };
+  holder.renew = () => { // new values, the chart as it stands
+    holder.chart.data = makeConfig().data;
+    holder.chart.update("none");
+  };
   charts.push(holder);
   redraw.push(holder.update);
   holder.update();
@@ -106,7 +110,7 @@ function curveChart(parent, { title, about, lines, percentages, xTitle, yTitle, 
   };
   draw(canvas, () => ({
     type: "line",
-    data: { datasets: lineDatasets(lines) },
+    data: { datasets: lineDatasets(typeof lines === "function" ? lines() : lines) },
     options: {
       responsive: true,
       maintainAspectRatio: false,
@@ -123,8 +127,8 @@ function curveChart(parent, { title, about, lines, percentages, xTitle, yTitle, 
 
 // One chart of one metric, runs overlaid; nothing where no run has it.
 function metricChart(parent, name, title, about, options = {}) {
-  const lines = RUNS.map((run) => ({ label: run.label, color: run.color, points: series(run, name) })).filter((l) => l.points.length);
-  if (!lines.length) return false;
+  const lines = () => RUNS.map((run) => ({ label: run.label, color: run.color, points: series(run, name) })).filter((l) => l.points.length);
+  if (!lines().length) return false;
   lineChart(parent, { title, about, lines, ...options });
   shownMetrics.add(name);
   return true;
@@ -194,7 +198,7 @@ function scatterChart(parent, { title, about, sets, x, y, lines, plain }) {
     return {
       type: "scatter",
       data: {
-        datasets: sets.map((set) => ({
+        datasets: (typeof sets === "function" ? sets() : sets).map((set) => ({
           label: set.label,
           data: set.points,
           pointStyle: set.shape,

@@ -50,11 +50,18 @@ function spread(values, share = 0.99) {
 }
 
 function scatterPanels(section, run) {
-  const { points, tokens, outside } = run.points;
+  const points = run.points.points;
   const delta = deltaOf(run);
   const grid = el("div.grid.wide");
   section.append(el("h3", dot(run), RUNS.length > 1 ? run.label : "Single tokens"));
-  section.append(el("p.soft.small", `A sample of ${count(points.length)} from ${count(tokens)} tokens, of which ${count(outside)} were outside; outside tokens are drawn more often.`));
+  const sample = el("p.soft.small.sample");
+  const tell = () => {
+    const { points, tokens, outside } = run.points;
+    sample.textContent = `A sample of ${count(points.length)} from ${count(tokens)} tokens, of which ${count(outside)} were outside; outside tokens are drawn more often.`;
+  };
+  tell();
+  redraw.push(tell);
+  section.append(sample);
   section.append(grid);
   const predicted = (run.config || {})["mask.direction"] !== "ratio";
   const name = predicted ? "Ḋ" : "(r − 1)";
@@ -64,7 +71,7 @@ function scatterPanels(section, run) {
   scatterChart(grid, {
     title: "Proximity and direction",
     about: `Right of δ a token is outside; above zero (A·${name} > 0) its update would take it further out: the upper right is masked. Values beyond the frame stand at its edge.`,
-    sets: pointSets(points, (p) => ({ x: Math.max(p[2], small), y: Math.max(-reach, Math.min(reach, p[3] * p[4])), full: p[3] * p[4] })),
+    sets: () => pointSets(run.points.points, (p) => ({ x: Math.max(p[2], small), y: Math.max(-reach, Math.min(reach, p[3] * p[4])), full: p[3] * p[4] })),
     x: { title: "divergence D", short: "D", log: true },
     y: { title: `A · ${name}`, short: `A·${name}`, min: -reach, max: reach },
     lines: [...deltaLine, { axis: "y", at: 0, label: "" }],
@@ -72,7 +79,7 @@ function scatterPanels(section, run) {
   scatterChart(grid, {
     title: "Ratio against divergence",
     about: "The sampled token's ratio r says little about how far the whole distribution has moved.",
-    sets: pointSets(points, (p) => ({ x: Math.max(p[2], small), y: p[1] })),
+    sets: () => pointSets(run.points.points, (p) => ({ x: Math.max(p[2], small), y: p[1] })),
     x: { title: "divergence D", short: "D", log: true },
     y: { title: "ratio r", short: "r", log: true },
     lines: [...deltaLine, { axis: "y", at: 1, label: "" }],

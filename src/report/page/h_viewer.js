@@ -173,13 +173,17 @@ function onKey(event) {
 function option(value, text) {
   return el("option", { value }, text);
 }
+function fillSources(sources) {
+  view.source.replaceChildren(option("", "all sources"), ...sources.map((s) => option(s, s || "(none)")));
+  view.source.parentElement.classList.toggle("hidden", sources.length < 2);
+}
 function fillChoices() {
   const responses = viewer.run.tokens.responses;
+  if (DATA.live) return fillLiveSteps();
   const steps = [...new Set(responses.map((r) => r.step))].sort((a, b) => a - b);
   const sources = [...new Set(responses.map((r) => r.source))].sort();
   view.step.replaceChildren(option("", "all steps"), ...steps.map((s) => option(String(s), `step ${s}`)));
-  view.source.replaceChildren(option("", "all sources"), ...sources.map((s) => option(s, s || "(none)")));
-  view.source.parentElement.classList.toggle("hidden", sources.length < 2);
+  fillSources(sources);
   viewer.step = viewer.source = "";
   viewer.page = 0;
 }
@@ -203,7 +207,7 @@ function viewerTools() {
     showResponses();
   });
   view.step = el("select", { id: "token-step", "aria-label": "Step" });
-  view.step.addEventListener("change", change(() => (viewer.step = view.step.value)));
+  view.step.addEventListener("change", DATA.live ? () => loadStep(view.step.value) : change(() => (viewer.step = view.step.value)));
   view.source = el("select", { id: "token-source", "aria-label": "Data source" });
   view.source.addEventListener("change", change(() => (viewer.source = view.source.value)));
   view.search = el("input", { type: "search", id: "token-search", placeholder: "Search prompts and responses", "aria-label": "Search" });

@@ -6,4 +6,5 @@ showMismatch();
 showStudies();
 showViewer();
 showMore();
-document.getElementById("footer").textContent = `Made ${DATA.made} by augur report.`;
+document.getElementById("footer").textContent = DATA.live ? "Live, by augur watch." : `Made ${DATA.made} by augur report.`;
+startLive();
