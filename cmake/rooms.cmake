@@ -1,8 +1,7 @@
 # augur_room(NAME LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
 #
 # Kernels come in ladders x_cpu.cc and x_cuda.cu (or .cc): where nvcc is missing a *cuda_stub.cc takes the place of the
-# CUDA files and says so when called. parquet.cc and parquet_stub.cc stand to each other likewise, and
-# attention_cudnn.cc and its stub.
+# CUDA files and says so when called. attention_cudnn.cc and its stub stand to each other likewise.
 function(augur_room name)
   cmake_parse_arguments(ROOM "" "" "LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
@@ -13,11 +12,6 @@ function(augur_room name)
     list(APPEND sources ${cuda_sources})
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
-  endif()
-  if(AUGUR_WITH_PARQUET)
-    list(FILTER sources EXCLUDE REGEX "/parquet_stub\\.cc$")
-  else()
-    list(FILTER sources EXCLUDE REGEX "/parquet\\.cc$")
   endif()
   if(AUGUR_WITH_CUDNN)
     list(FILTER sources EXCLUDE REGEX "_cudnn_stub\\.cc$")

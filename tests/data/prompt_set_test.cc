@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/python.h"
 #include "message_of.h"
 
 namespace augur {
@@ -148,6 +149,7 @@ TEST_F(PromptFileTest, NamesFileAndLineOfWhatItCannotRead) {
 }
 
 TEST_F(PromptFileTest, ADamagedParquetFileIsAnErrorThatNamesIt) {
+  SetPython({"python3", AUGUR_SOURCE_DIR "/python/augur"});
   const std::filesystem::path file = Write("x.parquet", "PAR1 and then nothing");
   const std::string got = MessageOf([&] { ReadPrompts({&file, 1}, {}); });
   EXPECT_NE(got.find("x.parquet: "), std::string::npos) << got;
