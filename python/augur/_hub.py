@@ -41,6 +41,8 @@ def _is_whole(kind: str, snapshot: Path) -> bool:
     """Whether the engine finds what it reads: downloads that were cut off leave a part."""
     if kind == "datasets":
         return any(path.is_file() for pattern in ("*.parquet", "*.jsonl") for path in snapshot.rglob(pattern))
+    if (snapshot / "adapter_config.json").is_file() and not (snapshot / "config.json").is_file():
+        return (snapshot / "adapter_model.safetensors").is_file()
     if not all((snapshot / name).is_file() for name in ("config.json", "tokenizer.json")):
         return False
     index = snapshot / "model.safetensors.index.json"

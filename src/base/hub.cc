@@ -162,6 +162,11 @@ std::string PinModel(const std::string& path) {
   return name ? name->ToString(Find(*name).commit) : path;
 }
 
+std::optional<HubModel> AsHubModel(const std::string& path) {
+  const std::optional<HubName> name = ModelName(path);
+  return name ? std::optional<HubModel>({name->name, name->revision}) : std::nullopt;
+}
+
 std::string WithoutRevision(const std::string& path) {
   const size_t at = path.find('@');
   const size_t begin = path.starts_with(kScheme) ? kScheme.size() : 0;

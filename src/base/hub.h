@@ -1,6 +1,7 @@
 // Models and data sets of the Hugging Face hub, found in its local cache or fetched, by python/augur/_hub.py.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,13 @@ std::string HubDataName(const std::string& path);
 // commit, stay.
 std::string PinModel(const std::string& path);
 std::string PinData(const std::string& path);
+
+// A model of the hub, as others name it. Nothing for a path.
+struct HubModel {
+  std::string name, revision;  // "Org/Name"; empty where none is given
+};
+std::optional<HubModel> AsHubModel(const std::string& path);
+
 std::string WithoutRevision(const std::string& path);
 
 }  // namespace augur

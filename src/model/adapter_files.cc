@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "base/json.h"
 #include "formats/safetensors.h"
 #include "model/adapter.h"
@@ -240,6 +242,12 @@ std::string Escaped(const std::string& name) {
   return text;
 }
 
+// As peft finds it: a directory, or the name in the hub.
+Json BaseName(const fs::path& base, const std::optional<HubModel>& hub) {
+  if (hub) return hub->name;
+  return base.empty() ? Json() : Json(fs::absolute(base).lexically_normal().string());
+}
+
 Json AdapterConfigOf(const Model& model, const fs::path& base) {
   const LoraState& lora = *model.lora;
   Json modules = Json::array(), parameters = Json::array(), whole = Json::array();
@@ -257,11 +265,12 @@ Json AdapterConfigOf(const Model& model, const fs::path& base) {
     }
   }
   for (const WholeModule& module : lora.whole) whole.push_back(module.name);
+  const std::optional<HubModel> hub = AsHubModel(base.string());
   const auto or_null = [](const Json& list) { return list.empty() ? Json() : list; };
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},
-          {"base_model_name_or_path",
-           base.empty() ? Json() : Json(fs::absolute(base).lexically_normal().string())},
+          {"base_model_name_or_path", BaseName(base, hub)},
+          {"revision", hub && !hub->revision.empty() ? Json(hub->revision) : Json()},
           {"r", lora.rank},
           {"lora_alpha", lora.alpha},
           {"lora_dropout", 0.0},
@@ -284,16 +293,23 @@ bool IsAdapter(const fs::path& directory) {
   return fs::exists(directory / kAdapterConfig) && !fs::exists(directory / "config.json");
 }
 
-fs::path BaseDirectory(const fs::path& directory) {
-  if (!IsAdapter(directory)) return directory;
+std::string BaseModel(const fs::path& directory) {
   const Json config = ReadAdapterConfig(directory);
   const Json base = config.value("base_model_name_or_path", Json());
-  const fs::path path = base.is_string() ? base.get<std::string>() : std::string();
-  if (fs::exists(path / "config.json")) return path;
-  if (!path.empty() && fs::exists(directory / path / "config.json")) return directory / path;
+  const std::string name = base.is_string() ? base.get<std::string>() : std::string();
+  if (fs::exists(fs::path(name) / "config.json")) return name;
+  if (!name.empty() && fs::exists(directory / name / "config.json")) return (directory / name).string();
+  if (AsHubModel(name)) {
+    const Json revision = config.value("revision", Json());
+    return revision.is_string() ? fmt::format("{}@{}", name, revision.get<std::string>()) : name;
+  }
   throw Error((directory / kAdapterConfig).string(),
               fmt::format("its base_model_name_or_path, {}, is no model's directory here", base.dump()),
               "correct it, or name the base as model.path and this directory as lora.adapter");
+}
+
+fs::path BaseDirectory(const fs::path& directory) {
+  return IsAdapter(directory) ? fs::path(ModelDirectory(BaseModel(directory))) : directory;
 }
 
 void ReadAdapter(const fs::path& directory, Model* model) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "model/model.h"
@@ -12,6 +13,10 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 
 // Whether the directory holds an adapter and no model of its own.
 bool IsAdapter(const std::filesystem::path& directory);
+
+// The base that an adapter's directory names: a directory, or a model of the hub (base/hub.h). Throws Error
+// where it is neither.
+std::string BaseModel(const std::filesystem::path& directory);
 
 // The model's directory: this one, or of an adapter the base it names. Throws Error where that is not there.
 std::filesystem::path BaseDirectory(const std::filesystem::path& directory);

@@ -101,6 +101,31 @@ def test_a_run_keeps_to_the_commit_it_began_with(home, tmp_path):
     assert (tmp_path / "run" / "metrics.jsonl").read_text().count('"step":2') == 1
 
 
+def test_an_adapter_names_its_base_as_the_hub_does(home, tmp_path):
+    train(home, tmp_path, "lora.rank=2")
+    adapter = tmp_path / "run" / "adapter"
+    named = json.loads((adapter / "adapter_config.json").read_text())
+    assert named["base_model_name_or_path"] == "someone/tiny" and named["revision"] == COMMIT
+    flags = ["--prompt", "3 1 2 =", "--greedy", "--max-tokens", "8", "--threads", "1"]
+    by_name = run(home, "generate", adapter, *flags, cwd=tmp_path).stdout
+    named["base_model_name_or_path"], named["revision"] = str(ROOT / "models" / "tiny"), None
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(adapter, elsewhere)
+    (elsewhere / "adapter_config.json").write_text(json.dumps(named))
+    assert run(home, "generate", elsewhere, *flags, cwd=tmp_path).stdout == by_name
+    # An adapter of the hub, of a model of the hub.
+    files = ("adapter_config.json", "adapter_model.safetensors")
+    lay_out(home / "hub", "models", "someone/lora", COMMIT, {name: (adapter / name).read_bytes() for name in files})
+    assert run(home, "generate", "someone/lora", *flags, cwd=tmp_path).stdout == by_name
+    train(home, tmp_path, "model.path=someone/lora", f"run.dir={tmp_path / 'further'}")
+    config = (tmp_path / "further" / "config.yaml").read_text()
+    further = json.loads((tmp_path / "further" / "adapter" / "adapter_config.json").read_text())
+    assert further["base_model_name_or_path"] == "someone/tiny" and COMMIT in config
+    shutil.rmtree(home / "hub" / "models--someone--tiny")
+    done = run(home, "generate", adapter, *flags, check=False, cwd=tmp_path)
+    assert done.returncode == 2 and "models--someone--tiny/snapshots" in done.stderr
+
+
 def test_what_is_missing_is_named_with_its_place(home, tmp_path):
     done = run(home, "generate", "someone/other", "--prompt", "1", check=False, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "base/run_directory.h"
 #include "model/adapter.h"
 #include "model/adapter_files.h"
@@ -13,12 +14,13 @@ namespace augur {
 bool UsesLora(const LoraSection& lora) { return lora.rank > 0 || !lora.adapter.empty(); }
 
 void TakeAdapterDirectory(ModelSection* model, LoraSection* lora) {
-  if (!IsAdapter(model->path)) return;
+  const std::string directory = ModelDirectory(model->path);
+  if (!IsAdapter(directory)) return;
   if (!lora->adapter.empty()) {
     throw Error("lora.adapter", "is set, and model.path is an adapter too", "name the base as model.path");
   }
-  lora->adapter = model->path;
-  model->path = BaseDirectory(model->path).string();
+  lora->adapter = directory;
+  model->path = PinModel(BaseModel(directory));
 }
 
 void StartLora(const LoraSection& lora, uint64_t seed, Model* model) {
