@@ -1,8 +1,8 @@
 """Runs a reward function for the engine: `python _reward_worker.py FILE.py FUNCTION`, descriptor 3 being a socket.
 
 Both ways go JSON objects, each behind its length in four bytes. The first answer tells whether the function could be
-loaded; each further one is the score of a response, in the order they were asked for. Imports nothing but the standard
-library, so that starting again costs little.
+loaded, and whether it takes groups; each further one is the score of a response, or of the responses of a group, in the
+order they were asked for. Imports nothing but the standard library, so that starting again costs little.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Number
 from pathlib import Path
+from typing import NamedTuple
 
 _SOCKET = 3
 _PR_SET_PDEATHSIG = 1
@@ -47,8 +48,13 @@ def load(file: str, name: str) -> Callable:
     return function
 
 
-def adapt(function: Callable) -> Callable[[dict], object]:
-    """What calls the function for one response, by the parameters it takes: TRL's or verl's."""
+class Reward(NamedTuple):
+    call: Callable[[list[dict]], Sequence]  # the function's result for each response
+    takes_groups: bool  # in one call
+
+
+def adapt(function: Callable) -> Reward:
+    """What calls the function, by the parameters it takes: TRL's or verl's."""
     if not callable(function):
         raise Unusable("is no function")
     parameters = inspect.signature(function).parameters.values()
@@ -60,9 +66,9 @@ def adapt(function: Callable) -> Callable[[dict], object]:
         return arguments if takes_all else {k: v for k, v in arguments.items() if k in names}
 
     if "solution_str" in names:
-        return lambda response: function(**chosen(_verl_arguments(response)))
+        return Reward(lambda responses: [function(**chosen(_verl_arguments(r))) for r in responses], False)
     if "completions" in names or (takes_all and required <= {"prompts"}):
-        return lambda response: _only(function(**chosen(_trl_arguments(response))))
+        return Reward(lambda responses: _listed(function(**chosen(_trl_arguments(responses))), len(responses)), True)
     listed = ", ".join(p.name for p in parameters)
     raise Unusable(
         f"takes ({listed}), which is neither TRL's f(prompts, completions, **columns) nor verl's "
@@ -79,22 +85,24 @@ def _verl_arguments(response: dict) -> dict:
     }
 
 
-def _trl_arguments(response: dict) -> dict:
-    prompt, completion = response["prompt"], response["text"]
-    if not isinstance(prompt, str):  # a conversation, and so is what continues it
-        completion = [{"role": "assistant", "content": completion}]
-    columns = {name: [value] for name, value in response["columns"].items() if name not in ("prompt", "completion")}
-    return {**columns, "prompts": [prompt], "completions": [completion], "completion_ids": [response["tokens"]]}
+def _trl_arguments(responses: list[dict]) -> dict:
+    prompts, completions = [r["prompt"] for r in responses], [r["text"] for r in responses]
+    if not isinstance(prompts[0], str):  # conversations, and so is what continues them
+        completions = [[{"role": "assistant", "content": text}] for text in completions]
+    names = [name for name in responses[0]["columns"] if name not in ("prompt", "completion")]
+    columns = {name: [r["columns"][name] for r in responses] for name in names}
+    ids = [r["tokens"] for r in responses]
+    return {**columns, "prompts": prompts, "completions": completions, "completion_ids": ids}
 
 
-def _only(scores: object) -> object:
+def _listed(scores: object, count: int) -> Sequence:
     if asyncio.iscoroutine(scores):
         scores = asyncio.run(scores)
     if isinstance(scores, dict | str) or not hasattr(scores, "__len__"):
-        raise TypeError(f"a list with one score was expected, not {scores!r}")
-    if len(scores) != 1:
-        raise ValueError(f"{len(scores)} scores came back for 1 completion")
-    return scores[0]
+        raise TypeError(f"a list of scores was expected, not {scores!r}")
+    if len(scores) != count:
+        raise ValueError(f"{len(scores)} scores came back for {count} completion{'s' if count > 1 else ''}")
+    return scores
 
 
 def _number(value: object) -> float:
@@ -144,8 +152,8 @@ def serve(connection: socket.socket, make: Callable[[], Callable]) -> None:
         connection.sendall(struct.pack("<I", len(body)) + body)
 
     try:
-        score = adapt(make())
-        send({"ready": True})
+        reward = adapt(make())
+        send({"ready": True, "groups": reward.takes_groups})
     except Unusable as reason:
         send({"unusable": str(reason)})
         return
@@ -154,12 +162,25 @@ def serve(connection: socket.socket, make: Callable[[], Callable]) -> None:
         return
     requests = connection.makefile("rb")
     while header := requests.read(4):
-        response = json.loads(requests.read(struct.unpack("<I", header)[0]))
-        try:
-            answer = result_of(score(response))
-        except BaseException as error:
-            answer = _described(error)
-        send(answer)
+        send(_answer(reward, json.loads(requests.read(struct.unpack("<I", header)[0]))))
+
+
+def _answer(reward: Reward, request: dict) -> dict:
+    """Of a group whose call fails, the failure alone: the engine asks for its responses one by one then."""
+    group = request.get("group")
+    try:
+        scores = reward.call(group or [request])
+    except BaseException as error:
+        return _described(error)
+    answers = [_result_or_fault(scores[i]) for i in range(len(scores))]
+    return {"group": answers} if group else answers[0]
+
+
+def _result_or_fault(score: object) -> dict:
+    try:
+        return result_of(score)
+    except BaseException as error:
+        return _described(error)
 
 
 def prepare() -> None:
@@ -173,6 +194,8 @@ def prepare() -> None:
 
 
 if __name__ == "__main__":
+    package = str(Path(__file__).parent)
+    sys.path = [entry for entry in sys.path if entry != package]  # its trl and verl are not those a function imports
     prepare()
     serve(socket.socket(fileno=_SOCKET), lambda: load(sys.argv[1], sys.argv[2]))
     sys.stdout.flush()

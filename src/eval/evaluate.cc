@@ -24,10 +24,11 @@ std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hoo
   with_text.text = [&](int32_t token) { return task.text.tokenizer.TokenBytes(token); };
   const auto samples = static_cast<size_t>(task.sampling.samples);
   pending->resize(requests.size() * samples);
+  GroupScorer scores(task.scorer, samples);
   with_text.finished = [&](size_t place, const Rollout& rollout) {
     if (rollout.finish == FinishReason::kCancelled) return;
-    (*pending)[place] = task.scorer.Start(
-        {&task.prompts.prompts[place / samples], task.text.ResponseText(rollout.tokens), rollout.tokens});
+    (*pending)[place] = scores.Start(place, {&task.prompts.prompts[place / samples],
+                                             task.text.ResponseText(rollout.tokens), rollout.tokens});
   };
   return task.engine.Generate(requests, task.sampling, with_text);
 }

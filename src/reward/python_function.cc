@@ -16,7 +16,7 @@ namespace augur {
 namespace {
 
 constexpr const char* kKey = "reward.python";
-constexpr std::string_view kPassed = "function ";  // opens the name of a function that augur.train passed
+constexpr std::string_view kPassed = "function ";  // opens the name of a function that Python passed
 constexpr int64_t kMostByDefault = 8;
 
 int reward_server = -1;
@@ -29,7 +29,7 @@ struct ServerRequest {
 void AskServer(char kind, pid_t pid) {
   const ServerRequest request{kind, pid};
   if (::send(reward_server, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) {
-    throw Error(kKey, "the process that forks reward workers is gone", "call augur.train again");
+    throw Error(kKey, "the process that forks reward workers is gone", "call Augur again");
   }
 }
 
@@ -65,10 +65,11 @@ RewardWorkerOptions FileOptions(const PythonReward& reward) {
   const size_t colon = reward.function.rfind(':');
   const std::string file = reward.function.substr(0, colon), name = reward.function.substr(colon + 1);
   if (!std::filesystem::is_regular_file(file)) {
-    throw Error(kKey, fmt::format("there is no file {}", file), "name the file that defines the function");
+    throw Error(reward.key, fmt::format("there is no file {}", file),
+                "name the file that defines the function");
   }
   const std::vector<std::string> command =
-      PythonScript("_reward_worker.py", {file, name}, kKey, reward.interpreter);
+      PythonScript("_reward_worker.py", {file, name}, reward.key, reward.interpreter);
   RewardWorkerOptions options;
   // Quiet beside generation, and the same order of sets whenever it runs.
   options.start = [command] {
@@ -85,15 +86,15 @@ void CheckPythonFunction(std::string_view function, std::string_view where) {
   if (function.starts_with(kPassed)) return;
   const size_t colon = function.rfind(':');
   if (colon == std::string_view::npos || colon == 0 || colon + 1 == function.size()) {
-    throw Error(where, fmt::format("reward.python is '{}'", function), "write FILE.py:FUNCTION");
+    throw Error(where, fmt::format("'{}' names no function", function), "write FILE.py:FUNCTION");
   }
 }
 
 std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward) {
-  CheckPythonFunction(reward.function, kKey);
+  CheckPythonFunction(reward.function, reward.key);
   const bool passed = reward.function.starts_with(kPassed);
   if (passed && reward_server < 0) {
-    throw Error(kKey, fmt::format("'{}' was passed to augur.train", reward.function),
+    throw Error(reward.key, fmt::format("'{}' was passed to augur.train", reward.function),
                 "pass it again (reward=...), or name a file: FILE.py:FUNCTION");
   }
   RewardWorkerOptions options = passed ? RewardWorkerOptions{} : FileOptions(reward);
@@ -103,6 +104,7 @@ std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward) {
   }
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   options.name = reward.function;
+  options.key = reward.key;
   options.workers = reward.workers > 0 ? reward.workers : std::min(cores, kMostByDefault);
   options.timeout_s = reward.timeout_s;
   return std::make_unique<RewardWorkers>(std::move(options));

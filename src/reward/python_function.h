@@ -11,10 +11,11 @@
 namespace augur {
 
 struct PythonReward {
-  std::string function = {};     // "FILE.py:FUNCTION", or what augur.train passed: "function NAME"
+  std::string function = {};     // "FILE.py:FUNCTION", or what Python passed: "function NAME"
   std::string interpreter = {};  // empty: the one Augur runs in or was set up with
   int64_t workers = 0;           // 0: one per core, 8 at most
   double timeout_s = 30;
+  std::string key = "reward.python";  // where it was set
 };
 
 // Throws Error at `where` unless it is written in one of these ways.
@@ -23,7 +24,7 @@ void CheckPythonFunction(std::string_view function, std::string_view where);
 // Throws Error where the file, the function or the interpreter is missing.
 std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward);
 
-// The socket of a Python process that forks workers for a function passed to augur.train; -1: there is none.
+// The socket of a Python process that forks workers for a function passed from there; -1: there is none.
 void SetRewardServer(int fd);
 
 }  // namespace augur

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <exception>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -97,10 +98,51 @@ std::future<Score> Scorer::Start(PromptResponse response) const {
       return ScoreOne(VerifierFor(verifier_, *response.prompt, where_), response, error_score_);
     });
   }
-  return std::async(std::launch::deferred, [this, outcome = workers_->Score(RequestOf(response)),
+  return std::async(std::launch::deferred, [this, outcomes = workers_->Score({RequestOf(response)}),
                                             text = std::move(response.text)]() mutable {
-    return FromOutcome(Await(&outcome), text);
+    return FromOutcome(Await(&outcomes[0]), text);
   });
+}
+
+// The responses of a group that have come so far, and their outcomes once they are being scored.
+struct GroupScorer::Group {
+  std::mutex mutex;
+  std::map<size_t, Json> waiting;  // by place
+  std::map<size_t, std::future<RewardOutcome>> outcomes;
+
+  void Send(RewardWorkers* workers) {
+    std::vector<Json> requests;
+    for (auto& [place, request] : waiting) requests.push_back(std::move(request));
+    if (requests.empty()) return;
+    auto pending = workers->Score(requests);
+    size_t i = 0;
+    for (const auto& [place, request] : waiting) outcomes[place] = std::move(pending[i++]);
+    waiting.clear();
+  }
+};
+
+GroupScorer::GroupScorer(const Scorer& scorer, size_t group) : scorer_(scorer), size_(group) {}
+GroupScorer::~GroupScorer() = default;
+
+std::future<Score> GroupScorer::Start(size_t place, PromptResponse response) {
+  if (size_ == 1 || !scorer_.takes_groups()) return scorer_.Start(std::move(response));
+  std::shared_ptr<Group>& group = groups_[place / size_];
+  if (!group) group = std::make_shared<Group>();
+  RewardWorkers* workers = scorer_.workers_.get();
+  {
+    const std::lock_guard lock(group->mutex);
+    group->waiting[place] = RequestOf(response);
+    if (group->waiting.size() == size_) group->Send(workers);
+  }
+  return std::async(std::launch::deferred,
+                    [scorer = &scorer_, workers, group, place, text = std::move(response.text)] {
+                      const auto outcome = [&] {
+                        const std::lock_guard lock(group->mutex);
+                        group->Send(workers);
+                        return &group->outcomes.at(place);
+                      }();
+                      return scorer->FromOutcome(Await(outcome), text);
+                    });
 }
 
 VerifierNames NamesBySource(const Scorer& scorer, std::span<const Prompt> prompts) {

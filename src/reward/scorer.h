@@ -2,6 +2,7 @@
 // evaluation call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <future>
 #include <map>
@@ -52,15 +53,38 @@ class Scorer {
   // asked. Waiting ends with Stopped where CheckStop says so.
   std::future<Score> Start(PromptResponse response) const;
 
+  // Whether a Python function takes the responses to a prompt together.
+  bool takes_groups() const { return workers_ && workers_->takes_groups(); }
+
   // Worker processes started so far in place of others that died or hung.
   int64_t restarts() const { return workers_ ? workers_->restarts() : 0; }
 
  private:
+  friend class GroupScorer;
   Score FromOutcome(const RewardOutcome& outcome, const std::string& text) const;
 
   const std::string verifier_, where_;
   const double error_score_;
   const std::unique_ptr<RewardWorkers> workers_;  // of a Python function
+};
+
+// Scores groups of responses: those of a group in one call where a Python function takes lists, as TRL's do,
+// and each by itself where not.
+class GroupScorer {
+ public:
+  // The scorer must outlive what Start gives.
+  GroupScorer(const Scorer& scorer, size_t group);
+  ~GroupScorer();
+
+  // Begins to score the response at `place`, that is, of group place / `group`. A group is scored once it is
+  // complete, or when one of its scores is asked for.
+  std::future<Score> Start(size_t place, PromptResponse response);
+
+ private:
+  struct Group;
+  const Scorer& scorer_;
+  const size_t size_;
+  std::map<size_t, std::shared_ptr<Group>> groups_;
 };
 
 // What scores each data source of the prompts; several names, joined by " and ", where prompts of one source

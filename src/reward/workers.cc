@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -78,23 +80,42 @@ class RewardWorkers::Pool {
     ::close(wake_);
   }
 
-  std::future<RewardOutcome> Add(const Json& response) {
-    Task task{Frame(response.dump(-1, ' ', false, Json::error_handler_t::replace)), {}};
-    std::future<RewardOutcome> result = task.result.get_future();
+  std::vector<std::future<RewardOutcome>> Add(const std::vector<Json>& responses) {
+    Task task;
+    std::vector<std::future<RewardOutcome>> outcomes;
+    for (const Json& response : responses) {
+      task.bodies.push_back(response.dump(-1, ' ', false, Json::error_handler_t::replace));
+      outcomes.push_back(task.results.emplace_back().get_future());
+    }
     {
       const std::lock_guard lock(mutex_);
       added_.push_back(std::move(task));
     }
     Wake();
-    return result;
+    return outcomes;
   }
 
+  bool takes_groups() const { return takes_groups_; }
   int64_t restarts() const { return restarts_; }
 
  private:
+  // A group whose call took too long, while its responses are scored one by one.
+  struct SlowGroup {
+    size_t left = 0;
+  };
+
   struct Task {
-    std::string request;
-    std::promise<RewardOutcome> result;
+    std::vector<std::string> bodies;  // one, or a group's
+    std::vector<std::promise<RewardOutcome>> results = {};
+    std::shared_ptr<SlowGroup> slow = nullptr;
+
+    size_t size() const { return bodies.size(); }
+    std::string Request() const {
+      return Frame(size() == 1 ? bodies[0] : fmt::format("{{\"group\":[{}]}}", fmt::join(bodies, ",")));
+    }
+    void Fail(const std::string& error) {
+      for (auto& result : results) result.set_value({.failed = true, .error = error});
+    }
   };
 
   enum class WorkerState { kLoading, kReady, kGone };
@@ -169,7 +190,7 @@ class RewardWorkers::Pool {
         if (queue_.empty()) break;
         if (worker.state != WorkerState::kReady || worker.sent.size() >= depth) continue;
         if (worker.sent.empty()) worker.since = Clock::now();
-        worker.out += queue_.front().request;
+        worker.out += queue_.front().Request();
         worker.sent.push_back(std::move(queue_.front()));
         queue_.pop_front();
       }
@@ -180,10 +201,7 @@ class RewardWorkers::Pool {
   }
 
   void FailQueue() {
-    for (Task& task : queue_) {
-      task.result.set_value(
-          {.failed = true, .error = fmt::format("{}: no worker could be started", options_.name)});
-    }
+    for (Task& task : queue_) task.Fail(fmt::format("{}: no worker could be started", options_.name));
     queue_.clear();
   }
 
@@ -237,13 +255,14 @@ class RewardWorkers::Pool {
       if (all_loaded_) return Replace(worker, "it could not be loaded again; ended with ");
       if (answer.contains("traceback")) Show("cannot be loaded", answer["traceback"].get<std::string>());
       throw Error(
-          "reward.python",
+          options_.key,
           fmt::format("{} {}", options_.name,
                       answer.contains("unusable")
                           ? answer["unusable"].get<std::string>()
                           : fmt::format("cannot be loaded: {}", answer.at("error").get<std::string>())),
           "correct it");
     }
+    takes_groups_ = answer.value("groups", false);
     worker->state = WorkerState::kReady;
     worker->failed_starts = 0;
     const bool all =
@@ -257,23 +276,50 @@ class RewardWorkers::Pool {
   void Finish(Worker* worker, const Json& answer) {
     if (worker->sent.empty()) throw std::runtime_error("an answer to nothing");
     mean_seconds_ = 0.9 * mean_seconds_ + 0.1 * SecondsSince(worker->since);
-    RewardOutcome outcome{.failed = answer.contains("error")};
-    if (outcome.failed) {
-      outcome.error = fmt::format("{} raised {}", options_.name, answer.at("error").get<std::string>());
-      Show("raised an exception", answer.at("traceback").get<std::string>());
+    Task& task = worker->sent.front();
+    if (task.size() == 1) {
+      if (task.slow && --task.slow->left == 0) slow_groups_ = true;
+      task.results[0].set_value(Outcome(answer));
+    } else if (answer.contains("error")) {
+      Split(std::move(task), nullptr);
     } else {
-      outcome.score = answer.at("score").get<double>();
-      for (const auto& [name, value] : answer.at("figures").items())
-        outcome.figures[name] = value.get<double>();
-      if (answer.at("answer").is_string()) outcome.answer = answer["answer"].get<std::string>();
+      std::vector<RewardOutcome> outcomes;
+      for (const Json& one : answer.at("group")) outcomes.push_back(Outcome(one));
+      if (outcomes.size() != task.size()) throw std::runtime_error("too few answers");
+      for (size_t i = 0; i < task.size(); ++i) task.results[i].set_value(std::move(outcomes[i]));
     }
-    worker->sent.front().result.set_value(std::move(outcome));
     worker->sent.pop_front();
     worker->since = Clock::now();
   }
 
+  RewardOutcome Outcome(const Json& answer) {
+    RewardOutcome outcome{.failed = answer.contains("error")};
+    if (outcome.failed) {
+      outcome.error = fmt::format("{} raised {}", options_.name, answer.at("error").get<std::string>());
+      Show("raised an exception", answer.at("traceback").get<std::string>());
+      return outcome;
+    }
+    outcome.score = answer.at("score").get<double>();
+    for (const auto& [name, value] : answer.at("figures").items())
+      outcome.figures[name] = value.get<double>();
+    if (answer.at("answer").is_string()) outcome.answer = answer["answer"].get<std::string>();
+    return outcome;
+  }
+
+  // Puts the responses of a group before all others, one by one.
+  void Split(Task group, const std::shared_ptr<SlowGroup>& slow) {
+    for (size_t i = group.size(); i-- > 0;) {
+      Task& one = queue_.emplace_front(Task{{std::move(group.bodies[i])}, {}, slow});
+      one.results.push_back(std::move(group.results[i]));
+    }
+  }
+
   double Limit(const Worker& worker) const {
-    return worker.state == WorkerState::kLoading ? kLoadSeconds : options_.timeout_s;
+    if (worker.state == WorkerState::kLoading) return kLoadSeconds;
+    // A group has the time of one response, so that one that hangs holds the others up no longer; more where
+    // groups turned out to be slow and not to hang.
+    const size_t share = slow_groups_ && !worker.sent.empty() ? worker.sent.front().size() : 1;
+    return options_.timeout_s * static_cast<double>(share);
   }
 
   static bool Waits(const Worker& worker) {
@@ -295,21 +341,23 @@ class RewardWorkers::Pool {
       Replace(&worker,
               worker.state == WorkerState::kLoading
                   ? fmt::format("loading it took longer than {} s; ended with ", kLoadSeconds)
-                  : fmt::format("took longer than reward.timeout_s ({} s); ended with ", options_.timeout_s));
+                  : fmt::format("took longer than reward.timeout_s ({} s); ended with ", options_.timeout_s),
+              /*hung=*/true);
     }
   }
 
   // Ends a worker; the response it was at has failed, those behind it go to others, and another takes its
   // place.
-  void Replace(Worker* worker, const std::string& reason) {
+  void Replace(Worker* worker, const std::string& reason, bool hung = false) {
     const std::string how = reason + options_.end(worker->child);
     const bool was_loading = worker->state == WorkerState::kLoading;
     worker->state = WorkerState::kGone;
     if (!all_loaded_)
-      throw Error("reward.python", fmt::format("{} cannot be loaded: {}", options_.name, how), "correct it");
+      throw Error(options_.key, fmt::format("{} cannot be loaded: {}", options_.name, how), "correct it");
     const bool give_up = was_loading && ++worker->failed_starts >= kMostFailedStarts;
-    if (!give_up) ++restarts_;  // before the response's result is seen
-    if (!was_loading) FailFirst(worker, how);
+    const bool costs_response = worker->sent.empty() || worker->sent.front().size() == 1;
+    if (!give_up && costs_response) ++restarts_;  // before the response's result is seen
+    if (!was_loading) FailFirst(worker, how, hung);
     if (give_up) return;
     try {
       Start(worker);
@@ -318,32 +366,32 @@ class RewardWorkers::Pool {
     }
   }
 
-  void FailFirst(Worker* worker, const std::string& how) {
-    Show("did not come back", how + "\n");
-    if (worker->sent.empty()) return;
-    worker->sent.front().result.set_value(
-        {.failed = true, .error = fmt::format("{}: {}", options_.name, how)});
-    worker->sent.pop_front();
-    while (!worker->sent.empty()) {
-      queue_.push_front(std::move(worker->sent.back()));
-      worker->sent.pop_back();
+  void FailFirst(Worker* worker, const std::string& how, bool hung) {
+    std::deque<Task> sent = std::exchange(worker->sent, {});
+    for (; sent.size() > 1; sent.pop_back()) queue_.push_front(std::move(sent.back()));
+    if (!sent.empty() && sent.front().size() > 1) {
+      const size_t count = sent.front().size();
+      return Split(std::move(sent.front()), hung ? std::make_shared<SlowGroup>(SlowGroup{count}) : nullptr);
     }
+    Show("did not come back", how + "\n");
+    if (!sent.empty()) sent.front().Fail(fmt::format("{}: {}", options_.name, how));
   }
 
   // The first fault, whole; those that follow are counted.
   void Show(std::string_view what, const std::string& details) {
     if (std::exchange(shown_, true)) return;
     fmt::print(stderr,
-               "augur: reward.python: {} {}; this first time in full, from now on such responses are only "
+               "augur: {}: {} {}; this first time in full, from now on such responses are only "
                "counted (reward/errors):\n{}",
-               options_.name, what, details);
+               options_.key, options_.name, what, details);
   }
 
   const RewardWorkerOptions options_;
   std::vector<Worker> workers_;
   std::deque<Task> queue_;
   double mean_seconds_ = 1;  // that a response took lately
-  bool shown_ = false, all_loaded_ = false;
+  bool shown_ = false, all_loaded_ = false, slow_groups_ = false;
+  std::atomic<bool> takes_groups_ = false;
   std::promise<void> loaded_;
   std::atomic<int64_t> restarts_ = 0;
   std::atomic<bool> stop_ = false;
@@ -356,7 +404,10 @@ class RewardWorkers::Pool {
 RewardWorkers::RewardWorkers(RewardWorkerOptions options)
     : pool_(std::make_unique<Pool>(std::move(options))) {}
 RewardWorkers::~RewardWorkers() = default;
-std::future<RewardOutcome> RewardWorkers::Score(const Json& response) { return pool_->Add(response); }
+bool RewardWorkers::takes_groups() const { return pool_->takes_groups(); }
+std::vector<std::future<RewardOutcome>> RewardWorkers::Score(const std::vector<Json>& responses) {
+  return pool_->Add(responses);
+}
 int64_t RewardWorkers::restarts() const { return pool_->restarts(); }
 
 }  // namespace augur

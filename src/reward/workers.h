@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/child_process.h"
 #include "base/json.h"
@@ -24,7 +25,8 @@ struct RewardOutcome {
 };
 
 struct RewardWorkerOptions {
-  std::string name;  // of the function, for messages: "rewards.py:score"
+  std::string name;                   // of the function, for messages: "rewards.py:score"
+  std::string key = "reward.python";  // where it was set
   int64_t workers = 1;
   double timeout_s = 30;  // for one response
   // Starts a process that speaks python/augur/_reward_worker.py's protocol. Called by one thread at a time.
@@ -42,12 +44,17 @@ class RewardWorkers {
   RewardWorkers(const RewardWorkers&) = delete;
   RewardWorkers& operator=(const RewardWorkers&) = delete;
 
-  // Queues a response: {"data_source", "prompt", "text", "tokens", "ground_truth", "extra_info", "columns"}.
-  // Results do not depend on the order in which responses are queued, as far as the function does not. May be
-  // called by any thread. The first failure is shown whole on standard error.
-  std::future<RewardOutcome> Score(const Json& response);
+  // Whether the function takes the responses to a prompt together, as TRL's do.
+  bool takes_groups() const;
 
-  // Processes started in place of others that died or were ended.
+  // Queues responses that are scored in one call, each {"data_source", "prompt", "text", "tokens",
+  // "ground_truth", "extra_info", "columns"}; more than one only where takes_groups(). Where that call fails,
+  // they are scored one by one, so that one that cannot be scored costs the others nothing. Results do not
+  // depend on the order in which responses are queued, as far as the function does not. May be called by any
+  // thread. The first failure is shown whole on standard error.
+  std::vector<std::future<RewardOutcome>> Score(const std::vector<Json>& responses);
+
+  // Processes started in place of others that died or were ended over a response.
   int64_t restarts() const;
 
  private:

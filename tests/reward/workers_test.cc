@@ -31,6 +31,19 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 def other(a, b):
     return 0
 
+def places(prompts, completions, **columns):
+    if "raise" in completions:
+        raise ValueError("a bad response")
+    if "die" in completions:
+        os._exit(3)
+    if "hang" in completions:
+        time.sleep(60)
+    return [None if c == "none" else float(i) for i, c in enumerate(completions)]
+
+def slow(prompts, completions, **columns):
+    time.sleep(0.4 * len(completions))
+    return [float(len(completions))] * len(completions)
+
 def nothing(prompts, completions):
     return [None]
 )";
@@ -56,6 +69,10 @@ class RewardWorkersTest : public testing::Test {
             {"columns", {{"answer", "yes"}}}};
   }
 
+  static std::future<RewardOutcome> ScoreOne(RewardWorkers& workers, const std::string& text) {
+    return std::move(workers.Score({Response(text)})[0]);
+  }
+
   const std::filesystem::path file_ =
       std::filesystem::path(testing::TempDir()) / ("rewards_" + std::to_string(::getpid()) + ".py");
 };
@@ -63,7 +80,7 @@ class RewardWorkersTest : public testing::Test {
 TEST_F(RewardWorkersTest, ScoresComeBackToThoseWhoAsked) {
   const auto workers = StartRewardWorkers(Reward("length", 3));
   std::vector<std::future<RewardOutcome>> results;
-  for (size_t i = 0; i < 10000; ++i) results.push_back(workers->Score(Response(std::string(i % 97, 'x'))));
+  for (size_t i = 0; i < 10000; ++i) results.push_back(ScoreOne(*workers, std::string(i % 97, 'x')));
   for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].get().score, static_cast<double>(i % 97));
   EXPECT_EQ(workers->restarts(), 0);
 }
@@ -72,7 +89,7 @@ TEST_F(RewardWorkersTest, OnlyTheResponseThatBreaksAWorkerFails) {
   const auto workers = StartRewardWorkers(Reward("compute_score"));
   const std::vector<std::string> texts = {"yes", "raise", "no", "die", "yes", "hang", "yes", "no"};
   std::vector<std::future<RewardOutcome>> results;
-  for (const std::string& text : texts) results.push_back(workers->Score(Response(text)));
+  for (const std::string& text : texts) results.push_back(ScoreOne(*workers, text));
   for (size_t i = 0; i < texts.size(); ++i) {
     const RewardOutcome outcome = results[i].get();
     EXPECT_EQ(outcome.failed, texts[i] == "raise" || texts[i] == "die" || texts[i] == "hang") << texts[i];
@@ -84,9 +101,39 @@ TEST_F(RewardWorkersTest, OnlyTheResponseThatBreaksAWorkerFails) {
   EXPECT_EQ(workers->restarts(), 2);
 }
 
+TEST_F(RewardWorkersTest, AGroupIsScoredInOneCallAndOneByOneWhereThatFails) {
+  const auto workers = StartRewardWorkers(Reward("places"));
+  EXPECT_TRUE(workers->takes_groups());
+  EXPECT_FALSE(StartRewardWorkers(Reward("compute_score", 1))->takes_groups());
+  for (const std::string broken : {"", "none", "raise", "die", "hang"}) {
+    auto results = workers->Score({Response("a"), Response(broken.empty() ? "b" : broken), Response("c")});
+    const bool is_whole = broken.empty() || broken == "none";
+    for (size_t i = 0; i < results.size(); ++i) {
+      const RewardOutcome outcome = results[i].get();
+      EXPECT_EQ(outcome.failed, i == 1 && !broken.empty()) << broken;
+      if (!outcome.failed) {
+        EXPECT_EQ(outcome.score, is_whole ? static_cast<double>(i) : 0) << broken;
+      }
+    }
+  }
+  EXPECT_EQ(workers->restarts(), 2);  // those over a response, not over a group
+}
+
+TEST_F(RewardWorkersTest, GroupsThatTakeLongerThanAResponseMayAreGivenTheirTime) {
+  const auto workers = StartRewardWorkers(Reward("slow", 1));  // 1.6 s for a group of 4, where 1 s is allowed
+  const auto score = [&] {
+    double first = 0;
+    for (auto& result : workers->Score({Response("a"), Response("b"), Response("c"), Response("d")}))
+      first = result.get().score;
+    return first;
+  };
+  EXPECT_EQ(score(), 1);  // one by one
+  EXPECT_EQ(score(), 4);
+}
+
 TEST_F(RewardWorkersTest, WhatIsNoScoreFails) {
   const auto workers = StartRewardWorkers(Reward("nothing"));
-  const RewardOutcome outcome = workers->Score(Response("x")).get();
+  const RewardOutcome outcome = ScoreOne(*workers, "x").get();
   EXPECT_TRUE(outcome.failed);
   EXPECT_NE(outcome.error.find("None is no score"), std::string::npos) << outcome.error;
 }

@@ -102,10 +102,11 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
     requests.push_back({*position, prompts_.tokens[place], prompts_.prompts[place].Where()});
   }
   PendingScores pending(requests.size() * group);
+  GroupScorer scores(scorer_, group);
   GenerateHooks hooks;
   hooks.finished = [&](size_t place, const Rollout& rollout) {
     pending[place] =
-        scorer_.Start({asked[place / group], text_.ResponseText(rollout.tokens), rollout.tokens});
+        scores.Start(place, {asked[place / group], text_.ResponseText(rollout.tokens), rollout.tokens});
   };
   if (!config_.rollout.stop.empty()) {
     hooks.text = [this](int32_t token) { return text_.tokenizer.TokenBytes(token); };
