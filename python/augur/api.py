@@ -55,10 +55,11 @@ def train(
         else:
             on_step({"step": number, **metrics})
 
-    with tempfile.TemporaryDirectory() as scratch, _reward_override(reward) as reward_override:
+    with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as function:
         file, name = _config_file(config, Path(scratch))
         try:
-            result = call(["train", file, *overrides, *reward_override], step)
+            scored = [f"reward.python={function}"] if function else []
+            result = call(["train", file, *overrides, *scored], step)
         except Error as error:
             raise Error(name(str(error))) from None
     return Run(result["dir"], result["stopped_by"] or None)
@@ -91,29 +92,37 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
             return [_rollout(json.loads(line)) for line in lines]
 
 
-def evaluate(model: str | PathLike, data: str | PathLike | Sequence, **options: object) -> dict:
+def evaluate(
+    model: str | PathLike,
+    data: str | PathLike | Sequence,
+    *,
+    reward: Callable | str | None = None,
+    **options: object,
+) -> dict:
     """`augur eval`: avg@k, maj@k and pass@k of a model, overall and by data source, as the command's JSON has them.
 
     data: a JSONL or Parquet file, a task, or a list of them; or a list of rows ({"prompt", "answer", ...}).
+    reward: a function that scores the responses, as train takes it, in place of a verifier.
     options: the command's flags (samples=16, temperature=1, max_tokens=256, verifier="exact", ...).
     """
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as function:
         file = Path(scratch) / "data.jsonl"
         files = [data] if isinstance(data, str | PathLike) else list(data)
         if files and all(isinstance(row, Mapping) for row in files):
             file.write_text("".join(json.dumps(dict(row)) + "\n" for row in files), encoding="utf-8")
             files = [file]
         try:
-            return call(["eval", fspath(model), "--data", *map(fspath, files), *_flags(options)])
+            scored = {"reward": function, **options}
+            return call(["eval", fspath(model), "--data", *map(fspath, files), *_flags(scored)])
         except Error as error:
             raise Error(str(error).replace(fspath(file), "data")) from None
 
 
 @contextmanager
-def _reward_override(reward: Callable | str | None) -> Iterator[list[str]]:
+def _scored_by(reward: Callable | str | None) -> Iterator[str | None]:
     """What says which function scores; while it is one of this process, workers can be forked for it."""
     if reward is None or isinstance(reward, str):
-        yield [f"reward.python={reward}"] if reward else []
+        yield reward
         return
     try:
         server = RewardServer(reward)
@@ -121,7 +130,7 @@ def _reward_override(reward: Callable | str | None) -> Iterator[list[str]]:
         raise Error(f"reward: {reason}") from None
     library.augur_set_reward_server(server.fd)
     try:
-        yield [f"reward.python=function {getattr(reward, '__qualname__', type(reward).__name__)}"]
+        yield f"function {getattr(reward, '__qualname__', type(reward).__name__)}"
     finally:
         library.augur_set_reward_server(-1)
         server.close()

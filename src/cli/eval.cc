@@ -29,8 +29,14 @@ struct EvalFlags {
   std::vector<std::string> files;
   int64_t limit = 0;
   std::string verifier = "auto";
+  PythonReward reward{.key = "--reward"};
   std::string output, responses;
 };
+
+Scorer ScorerOf(const EvalFlags& flags) {
+  if (flags.reward.function.empty()) return Scorer(flags.verifier, "--verifier");
+  return Scorer(flags.reward, /*error_score=*/0);
+}
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -39,7 +45,7 @@ class EvalRun {
   explicit EvalRun(const EvalFlags& options)
       : options_(options),
         data_(MakeDataSection(options.prompt)),
-        scorer_(options.verifier, "--verifier"),
+        scorer_(ScorerOf(options)),
         text_(ModelText::FromDirectory(options.engine.model, data_)),
         loaded_(LoadEngine(options.engine)) {
     data_.max_prompt_tokens = INT64_MAX;  // the engine names those that are too long for the model
@@ -147,6 +153,10 @@ class EvalRun {
     figures["answered"] = scores.answered;
     figures["response_tokens"] = scores.tokens;
     figures["cut_off"] = scores.cut_off;
+    if (scores.errors > 0) figures["reward_errors"] = scores.errors;
+    for (const auto& [name, sum] : scores.figures) {
+      figures["reward"][name] = sum.first / static_cast<double>(sum.second);
+    }
     return figures;
   }
 
@@ -199,6 +209,17 @@ void AddEvalCommand(CLI::App& app) {
       ->add_option("--verifier", options->verifier,
                    "How responses are scored (augur verify); auto chooses by ground truth and data source")
       ->capture_default_str();
+  command
+      ->add_option("--reward", options->reward.function,
+                   "Score by a Python function instead, FILE.py:FUNCTION, as reward.python does")
+      ->excludes(command->get_option("--verifier"));
+  command
+      ->add_option("--reward-workers", options->reward.workers, "Its processes; 0: one per core, 8 at most")
+      ->capture_default_str()
+      ->check(AtLeast(0));
+  command->add_option("--reward-timeout", options->reward.timeout_s, "Seconds it may take for a response")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   AddPromptFlags(command, &options->prompt);
   AddSamplingFlags(command, &options->sampling);
   command->add_option("--output,--json", options->output, "Write the figures as JSON to this file");

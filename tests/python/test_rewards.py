@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import augur
-from conftest import ROOT, run_augur
+from conftest import PROGRAM, ROOT, run_augur
 from train_runs import (
     ANSWER,
     make_guesser,
@@ -53,11 +53,15 @@ def hangs(completions, **columns):
 
 def stamps(completions, **columns):
     with open(os.environ["STAMPS"], "a") as file:
-        file.write(f"{{time.monotonic()}}\\n")
-    return [0.0]
+        file.write(f"{{time.monotonic()}} {{len(completions)}}\\n")
+    return [0.0] * len(completions)
 
 def noted(completions, note, **columns):
-    return [float(note[0]["value"])]
+    return [float(row["value"]) for row in note]
+
+def among(prompts, completions, **columns):
+    assert len(set(prompts)) == 1
+    return [float(sum(other < text for other in completions)) for text in completions]
 
 def other(a, b):
     return 0
@@ -162,10 +166,68 @@ def test_responses_are_scored_while_others_are_generated(tmp_path, guesses, monk
     many = {"rollout__prompts": 128, "rollout__max_batch": 1, "train__steps": 1}
     config = small_config(tmp_path, **(guesses | many | {"reward__python": function(tmp_path, "stamps")}))
     run_augur("train", config)
-    times = [float(line) for line in stamps.read_text().split()]
-    assert len(times) == 256
+    times, sizes = zip(*(map(float, line.split()) for line in stamps.read_text().splitlines()), strict=True)
+    assert sizes == (2,) * 128  # a prompt's responses in one call
     generating = read_metrics(tmp_path / "run")[-1]["data"]["timing_s/gen"]
     assert max(times) - min(times) > 0.3 * generating
+
+
+def test_a_function_of_lists_sees_the_whole_group(tmp_path, guesses):
+    metrics, _ = trained(
+        tmp_path, guesses, "run",
+        reward__python=function(tmp_path, "among"), rollout__group=4, log__tokens=8, train__steps=1,
+    )  # fmt: skip
+    groups = {}
+    for line in (tmp_path / "run" / "tokens.jsonl").open():
+        record = json.loads(line)
+        text = "".join(token["text"] for token in record["tokens"] if token["text"] != "<eos>")
+        groups.setdefault(record["prompt"], []).append((text, record["reward"]))
+    assert any(len(set(group)) > 1 for group in groups.values())
+    for group in groups.values():
+        texts = [text for text, _ in group]
+        assert [reward for _, reward in group] == [sum(other < text for other in texts) for text in texts]
+    assert metrics[0]["data"]["reward/errors"] == 0
+
+
+def test_a_function_may_import_the_frameworks_it_was_written_for(tmp_path, guesses):
+    """Not Augur's own adapters of the same names."""
+    library = tmp_path / "library"
+    for name in ("trl", "verl"):
+        (library / name).mkdir(parents=True)
+        (library / name / "__init__.py").write_text("REAL = 1.0\n")
+    (tmp_path / "imports.py").write_text(
+        "import trl, verl\n\ndef score(completions, **columns):\n    return [trl.REAL * verl.REAL] * len(completions)\n"
+    )
+    config = small_config(tmp_path, **(guesses | {"reward__python": f"{tmp_path / 'imports.py'}:score"}))
+    done = subprocess.run(
+        [PROGRAM, "train", config], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(library)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_metrics(tmp_path / "run")[-1]["data"]["critic/score/mean"] == 1
+
+
+@pytest.mark.parametrize("name", ["trl", "details"])
+def test_a_model_is_evaluated_by_a_function(name, tmp_path, guesses):
+    data = json.loads(guesses["data__train"].replace("[", '["').replace("]", '"]'))
+    flags = ["--samples", 4, "--max-tokens", 2, "--threads", 1, "--reward-workers", 1]
+    out = tmp_path / "figures.json"
+    run_augur("eval", guesses["policy"], "--data", *data, *flags, "--verifier", "exact", "--output", out)
+    plain = json.loads(out.read_text())["overall"]
+    run_augur("eval", guesses["policy"], "--data", *data, *flags, "--reward", function(tmp_path, name), "--output", out)
+    scored = json.loads(out.read_text())
+    assert 0 < plain["avg@4"] < 1 and scored["overall"]["avg@4"] == plain["avg@4"]
+    assert scored["sources"]["guess"]["verifier"] == function(tmp_path, name)
+    if name == "details":
+        assert scored["overall"]["score"] == pytest.approx(2 * plain["avg@4"] - 1)
+        assert scored["overall"]["reward"]["acc"] == pytest.approx(plain["avg@4"])
+
+    def score(completions, **columns):
+        return [float(text.strip() == ANSWER) for text in completions]
+
+    options = {"samples": 4, "max_tokens": 2, "threads": 1, "reward_workers": 1}
+    assert augur.evaluate(guesses["policy"], data, reward=score, **options)["overall"]["avg@4"] == plain["avg@4"]
+    done = run_augur("eval", guesses["policy"], "--data", *data, "--reward", "nowhere.py:f", check=False)
+    assert done.returncode == 2 and "--reward: there is no file nowhere.py" in done.stderr
 
 
 def test_a_killed_run_resumes_to_the_bit(tmp_path, guesses):
