@@ -1,8 +1,5 @@
 # augur_page_assets(TARGET): puts the report's page and the chart library into TARGET as strings (src/report/assets.h).
 function(augur_page_assets target)
-  find_file(AUGUR_CHART_JS chart.min.js
-            PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist
-            DOC "Chart.js 3.9 (Debian package libjs-chart.js)" NO_DEFAULT_PATH)
   if(NOT AUGUR_CHART_JS)
     message(STATUS "Chart.js not found (Debian package libjs-chart.js): reports will have no charts")
   endif()

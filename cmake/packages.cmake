@@ -19,6 +19,12 @@ foreach(i RANGE 0 ${last} 2)
     list(APPEND missing ${package})
   endif()
 endforeach()
+find_file(AUGUR_CHART_JS chart.min.js
+          PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist
+          DOC "Chart.js 3.9 (Debian package libjs-chart.js)" NO_DEFAULT_PATH)
+if(SKBUILD AND NOT AUGUR_CHART_JS) # a package's reports have their charts
+  list(APPEND missing libjs-chart.js)
+endif()
 if(missing)
   list(JOIN missing " " names)
   message(FATAL_ERROR "Augur needs packages that this system lacks. Install them:\n\n  sudo apt-get install ${names}\n")

@@ -1,5 +1,5 @@
 """Loads Augur's shared library: the operators and the whole program. It lies beside this file in an installed package,
-in build/ in a source tree."""
+in build/ in a source tree, and in site-packages/augur where the package was installed editable."""
 
 import ctypes
 import sys
@@ -23,7 +23,8 @@ class Hooks(ctypes.Structure):
 def _load() -> ctypes.CDLL:
     here = Path(__file__).resolve().parent
     candidates = [here / _NAME, here.parents[1] / "build" / _NAME]
-    for path in candidates:
+    installed = [Path(entry) / "augur" / _NAME for entry in sys.path if entry]  # beside an editable install's sources
+    for path in [*candidates, *installed]:
         if path.exists():
             torch.ops.load_library(path)
             return ctypes.CDLL(str(path))

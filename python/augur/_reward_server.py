@@ -34,6 +34,7 @@ class RewardServer:
         self.fd = self._ours.fileno()
 
     def close(self) -> None:
+        self._ours.shutdown(socket.SHUT_RDWR)  # told also where another fork of this process holds the socket
         self._ours.close()
         os.waitpid(self._pid, 0)
 
