@@ -11,6 +11,7 @@ _NAME = "libaugur_torch.so"
 
 ERROR_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 STEP_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
+GROUP_MAKER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_int)
 RESULT_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
@@ -37,10 +38,12 @@ def _load() -> ctypes.CDLL:
 library = _load()
 library.augur_main.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Hooks)]
 library.augur_version.restype = ctypes.c_char_p
-library.augur_set_process_group.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
+library.augur_set_process_group.argtypes = [ctypes.c_char_p, *[ctypes.c_int] * 4]
 library.augur_set_process_group.restype = None
 library.augur_set_python.restype = None
 library.augur_set_python(sys.executable.encode(), str(Path(__file__).resolve().parent).encode())
+library.augur_set_group_maker.argtypes = [GROUP_MAKER]
+library.augur_set_group_maker.restype = None
 
 
 def version() -> str:

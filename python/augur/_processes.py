@@ -3,6 +3,7 @@
 Python makes torch's process group, since Gloo's C++ headers are not in torch's wheel; the engine finds it by its name.
 """
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.distributed as dist
 
-from augur._library import library
+from augur._library import GROUP_MAKER, library
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -24,18 +25,48 @@ def join() -> None:
             os.environ.update(_from_slurm(os.environ))
         _make_group()
     group = dist.group.WORLD
-    library.augur_set_process_group(group.group_name.encode(), dist.get_rank(), dist.get_world_size())
+    library.augur_set_group_maker(_divide)
+    gpu = "nccl" in dist.get_backend_config()
+    library.augur_set_process_group(
+        group.group_name.encode(), dist.get_rank(), dist.get_world_size(), gpu, _local_size()
+    )
+
+
+@GROUP_MAKER
+def _divide(count: int, names: object, size: int) -> None:
+    """The names of this rank's two groups: its neighbours, one of `count` groups, and those at its place in theirs."""
+    ranks = dist.get_world_size()
+    width = ranks // count
+    mine = ""
+    for members in [*_parts(ranks, width), *(range(place, ranks, width) for place in range(width))]:
+        group = dist.new_group(list(members))
+        if dist.get_rank() in members:
+            mine += group.group_name + "\n"
+    text = mine.encode()[: size - 1]
+    ctypes.memmove(names, text, len(text))
+
+
+def _parts(ranks: int, width: int) -> list[range]:
+    return [range(begin, begin + width) for begin in range(0, ranks, width)]
+
+
+def _local_size() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
 
 
 def _make_group() -> None:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
-        if local_size <= torch.cuda.device_count():  # NCCL refuses two ranks on one GPU
+        if _local_size() <= torch.cuda.device_count():  # NCCL refuses two ranks on one GPU
             backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend)
+    store, rank, size = next(dist.rendezvous("env://"))
+    # torchrun keeps the store when it restarts the processes, and with it the addresses of those that are gone.
+    start = store.add(f"augur/starts/{size}/{rank}", 1)
+    dist.init_process_group(
+        backend, store=dist.PrefixStore(f"augur/start_{size}_{start}", store), rank=rank, world_size=size
+    )
 
 
 def _hosts(nodes: str) -> list[str]:

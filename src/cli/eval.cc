@@ -17,7 +17,9 @@
 #include "cli/program.h"
 #include "eval/evaluate.h"
 #include "metrics/progress.h"
+#include "ops/ranks.h"
 #include "rollout/rollout_json.h"
+#include "train/parallel/stop.h"
 
 namespace augur {
 namespace {
@@ -57,10 +59,12 @@ class EvalRun {
   void Run() {
     const StopSignals signals;
     Sample();
+    const bool stopped = StopAgreed();
+    if (!Ranks::World().first()) return;
     SaveResponses();
-    if (StopSignals::Received() != nullptr) {
+    if (stopped) {
       fmt::print(stderr, "augur: stopped by {}; no figures, since they would be of a part only\n",
-                 StopSignals::Received());
+                 StopSignalName());
       throw ExitCode{kInterrupted};
     }
     PrintTable();
@@ -235,10 +239,14 @@ void AddEvalCommand(CLI::App& app) {
       "Example: augur eval models/smollm2-135m-instruct --chat --data gsm8k_test.jsonl --samples 16 --output "
       "gsm8k.json");
   command->callback([options] {
-    for (const std::string& file : {options->output, options->responses}) {
-      if (!file.empty()) RequireWritable(file);
-    }
-    EvalRun(*options).Run();
+    std::optional<EvalRun> run;
+    Ranks::World().Together([&] {
+      for (const std::string& file : {options->output, options->responses}) {
+        if (!file.empty() && Ranks::World().first()) RequireWritable(file);
+      }
+      run.emplace(*options);
+    });
+    run->Run();
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,8 +20,12 @@
 #include "cli/exit_code.h"
 #include "cli/generate_input.h"
 #include "cli/response_printer.h"
+#include "cli/stdin_on_ranks.h"
 #include "metrics/progress.h"
+#include "ops/ranks.h"
+#include "rollout/generate_on_ranks.h"
 #include "rollout/rollout_json.h"
+#include "train/parallel/stop.h"
 
 namespace augur {
 namespace {
@@ -79,10 +84,12 @@ std::optional<ModelText> LoadText(const GenerateFlags& options, const DataSectio
 
 class Generate {
  public:
-  explicit Generate(const GenerateFlags& options)
+  // `stdin_text` is what standard input held, where the prompts come from there.
+  Generate(const GenerateFlags& options, const std::string& stdin_text)
       : options_(options), data_(MakeDataSection(options.prompt)), text_(LoadText(options, data_)) {
-    input_ = options.tokens_input.empty() ? ReadTextPrompts(options.prompts, options.files, *text_, data_)
-                                          : ReadTokenLines(options.tokens_input);
+    input_ = options.tokens_input.empty()  ? ReadTextPrompts(options.prompts, options.files, *text_, data_)
+             : options.tokens_input == "-" ? TokensOfText(stdin_text)
+                                           : ReadTokenLines(options.tokens_input);
     if (input_.requests.empty()) throw Error("augur generate", "the input holds no prompt", "add a line");
     loaded_ = LoadEngine(options.engine);
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
@@ -100,10 +107,13 @@ class Generate {
     const auto start = Clock::now();
     Sample();
     seconds_ = SecondsSince(start);
+    stats_ = StatsOfAll(loaded_.engine->stats());
+    const bool stopped = StopAgreed();
+    if (!ranks_.first()) return;
     Save();
     if (options_.stats == "json") fmt::print("{}\n", Stats().dump());
     ReportFailures();
-    if (StopSignals::Received() != nullptr) throw ExitCode{kInterrupted};
+    if (stopped) throw ExitCode{kInterrupted};
   }
 
  private:
@@ -119,6 +129,8 @@ class Generate {
     if (text_) hooks.text = [this](int32_t token) { return text_->tokenizer.TokenBytes(token); };
     if (Prints()) {
       printer.emplace(text_->tokenizer, input_.requests.size(), sampling_.samples);
+    }
+    if (printer && ranks_.alone()) {
       std::vector<int64_t> counts(input_.requests.size() * static_cast<size_t>(sampling_.samples));
       hooks.token = [&, counts](size_t request, int64_t sample, int32_t token) mutable {
         int64_t& count =
@@ -136,12 +148,37 @@ class Generate {
                          fmt::format("{:.0f} tokens/s", static_cast<double>(now.new_tokens) / now.seconds));
       };
     }
-    rollouts_ = loaded_.engine->Generate(input_.requests, sampling_, hooks);
+    rollouts_ = GenerateOnRanks(*loaded_.engine, input_.requests, sampling_, hooks);
     for (size_t i = 0; i < rollouts_.size(); ++i) {
       const std::string& fault = input_.faults[i / static_cast<size_t>(sampling_.samples)];
       if (!fault.empty()) rollouts_[i].error = fault;
     }
+    if (printer && !ranks_.alone()) PrintAll(&*printer);
     if (printer) printer->Finish();
+  }
+
+  // What came from several ranks, in order.
+  void PrintAll(ResponsePrinter* printer) const {
+    const auto samples = static_cast<size_t>(sampling_.samples);
+    for (size_t i = 0; i < rollouts_.size(); ++i) {
+      const std::vector<int32_t>& tokens = rollouts_[i].tokens;
+      for (size_t t = 0; t < tokens.size(); ++t) {
+        printer->Add(i / samples, static_cast<int64_t>(i % samples), tokens[t], t + 1 == tokens.size());
+      }
+    }
+  }
+
+  // Tokens of all ranks, and the time of the slowest.
+  EngineStats StatsOfAll(EngineStats stats) const {
+    double counts[] = {static_cast<double>(stats.prefill_tokens), static_cast<double>(stats.new_tokens),
+                       static_cast<double>(stats.preemptions)};
+    ranks_.Sum(counts, std::size(counts));
+    stats.prefill_tokens = static_cast<int64_t>(counts[0]);
+    stats.new_tokens = static_cast<int64_t>(counts[1]);
+    stats.preemptions = static_cast<int64_t>(counts[2]);
+    stats.prefill_seconds = ranks_.Max(stats.prefill_seconds);
+    stats.decode_seconds = ranks_.Max(stats.decode_seconds);
+    return stats;
   }
 
   void Save() const {
@@ -162,7 +199,7 @@ class Generate {
   }
 
   nlohmann::ordered_json Stats() const {
-    const EngineStats& stats = loaded_.engine->stats();
+    const EngineStats& stats = stats_;
     const auto rate = [](int64_t tokens, double seconds) {
       return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
     };
@@ -193,6 +230,7 @@ class Generate {
     if (failed > 0) throw ExitCode{kUserError};
   }
 
+  const Ranks ranks_ = Ranks::World();
   const GenerateFlags& options_;
   const DataSection data_;
   const std::optional<ModelText> text_;
@@ -200,6 +238,7 @@ class Generate {
   LoadedEngine loaded_;
   SamplingOptions sampling_;
   std::vector<Rollout> rollouts_;
+  EngineStats stats_;
   double seconds_ = 0;
 };
 
@@ -225,8 +264,12 @@ void AddGenerateCommand(CLI::App& app) {
   command->add_option("--stats", options->stats, "json: at the end print a line with speed and memory");
   command->footer(kGenerateFooter);
   command->callback([options] {
-    CheckInputs(*options);
-    Generate(*options).Run();
+    const Ranks ranks = Ranks::World();
+    ranks.OnFirst([&] { CheckInputs(*options); });
+    const std::string stdin_text = options->tokens_input == "-" ? StdinOnRanks() : "";
+    std::optional<Generate> generate;
+    ranks.Together([&] { generate.emplace(*options, stdin_text); });
+    generate->Run();
   });
 }
 

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iostream>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -57,11 +57,12 @@ void GenerateInput::Add(std::string where, std::vector<int32_t> tokens, std::str
   faults.push_back(std::move(fault));
 }
 
+GenerateInput TokensOfText(const std::string& text) {
+  std::istringstream in(text);
+  return ReadTokenLines(in);
+}
+
 GenerateInput ReadTokenLines(const std::string& file) {
-  if (file == "-") {
-    std::ios::sync_with_stdio(false);
-    return ReadTokenLines(std::cin);
-  }
   if (std::filesystem::is_directory(file)) throw Error(file, "is a directory", "name a file");
   std::ifstream in(file);
   if (!in) throw Error(file, "cannot be opened", "check the path");

@@ -19,8 +19,9 @@ struct GenerateInput {
   void Add(std::string where, std::vector<int32_t> tokens, std::string fault = "");
 };
 
-// {"tokens":[...]} lines of a file, or of standard input for "-".
+// {"tokens":[...]} lines of a file; of a text.
 GenerateInput ReadTokenLines(const std::string& file);
+GenerateInput TokensOfText(const std::string& text);
 
 // Texts given on the command line, and the prompts of files.
 GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::vector<std::string>& files,

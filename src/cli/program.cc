@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -17,26 +18,36 @@
 #include "base/python.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/silence.h"
 #include "kernels/simd/isa.h"
+#include "ops/heartbeat.h"
 #include "ops/out_of_memory.h"
+#include "ops/ranks.h"
 #include "reward/python_function.h"
 
 namespace augur {
 namespace {
 
 // Commands that divide their work among the ranks.
-const std::vector<std::string_view> kParallelCommands = {};
+const std::vector<std::string_view> kParallelCommands = {"train", "sft", "eval", "generate", "score"};
 
 AugurHooks program_hooks;
 
+ProcessGroup started_group;  // also of a command that runs on one process of it
+
 void ReportFault(const std::string& message) {
-  const ProcessGroup& group = ThisProcessGroup();
+  const ProcessGroup& group = started_group;
   const std::string full = group.size > 1 ? fmt::format("rank {}: {}", group.rank, message) : message;
   if (program_hooks.error != nullptr) {
     program_hooks.error(full.c_str());
   } else {
     fmt::print(stderr, "augur: {}\n", full);
   }
+}
+
+// Faults that all ranks find alike are told by the first.
+void ReportOnFirst(const std::string& message) {
+  if (started_group.rank == 0) ReportFault(message);
 }
 
 const CLI::App& ChosenCommand(const CLI::App& app) {
@@ -70,7 +81,7 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
     message = fmt::format("unknown {} '{}'", is_flag ? "flag" : "argument", extras.front());
     if (!views.empty()) message += fmt::format("; did you mean '{}'?", NearestName(extras.front(), views));
   }
-  ReportFault(
+  ReportOnFirst(
       fmt::format("{} (see {} --help)", message, &command == &app ? "augur" : "augur " + command.get_name()));
   return kUserError;
 }
@@ -112,24 +123,30 @@ int RunCommand(int argc, const char* const* argv) {
   app.set_version_flag("--version", AUGUR_VERSION);
   app.require_subcommand(0, 1);
   AddCommands(app);
+  std::optional<Silence> silence;
   try {
+    if (started_group.rank != 0) silence.emplace();
     CurrentIsa();  // a fault of AUGUR_CPU is told before anything begins
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());
     return 0;
+  } catch (const FailedElsewhere&) {
+    return kUserError;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return ReportParseError(app, error);
   } catch (const ExitCode& exit) {
     return exit.code;
   } catch (const std::exception& error) {
+    silence.reset();
     return ReportFailure(app, error);
   }
 }
 
-// Whether this process has nothing to do, since the command runs on one and this is another.
+// Whether this process has nothing to do, since the command runs on one and this is another. The one is
+// alone from then on.
 bool IsSpareRank(int argc, const char* const* argv) {
-  const ProcessGroup& group = ThisProcessGroup();
+  const ProcessGroup group = started_group = ThisProcessGroup();
   const std::string command = argc > 1 ? argv[1] : "";
   if (group.size == 1 || std::ranges::find(kParallelCommands, command) != kParallelCommands.end())
     return false;
@@ -137,6 +154,7 @@ bool IsSpareRank(int argc, const char* const* argv) {
     fmt::print(stderr, "augur: {} runs on one process; the other {} end here\n",
                command.empty() ? "this" : command, group.size - 1);
   }
+  SetProcessGroup({});
   return group.rank != 0;
 }
 
@@ -161,6 +179,7 @@ void TellResult(const nlohmann::ordered_json& result) {
 int augur_main(int argc, const char* const* argv, const AugurHooks* given) {
   augur::program_hooks = given == nullptr ? AugurHooks{} : *given;
   if (augur::IsSpareRank(argc, argv)) return 0;
+  if (augur::ThisProcessGroup().size > 1) augur::StartHeartbeat(augur::ThisProcessGroup());
   return augur::FlushOutput(augur::RunCommand(argc, argv));
 }
 
@@ -172,6 +191,8 @@ void augur_set_python(const char* interpreter, const char* package) {
 
 void augur_set_reward_server(int fd) { augur::SetRewardServer(fd); }
 
-void augur_set_process_group(const char* name, int rank, int size) {
-  augur::SetProcessGroup({name, rank, size});
+void augur_set_process_group(const char* name, int rank, int size, int gpu, int local_size) {
+  augur::SetProcessGroup({name, rank, size, gpu != 0, local_size});
 }
+
+void augur_set_group_maker(void (*maker)(int count, char* names, int size)) { augur::SetGroupMaker(maker); }

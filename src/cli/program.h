@@ -33,8 +33,11 @@ void augur_set_python(const char* interpreter, const char* package);
 // augur.train; -1: none.
 void augur_set_reward_server(int fd);
 
-// Tells which of the processes that were started together this one is, and what torch calls their group.
-void augur_set_process_group(const char* name, int rank, int size);
+// Tells which of the processes that were started together this one is, and what torch calls their group; the
+// fields of ProcessGroup (base/process_group.h).
+void augur_set_process_group(const char* name, int rank, int size, int gpu, int local_size);
+// Who makes further groups; see DivideProcessGroup there.
+void augur_set_group_maker(void (*maker)(int count, char* names, int size));
 }
 
 namespace augur {

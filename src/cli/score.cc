@@ -5,19 +5,26 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <exception>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
+#include "cli/stdin_on_ranks.h"
 #include "model/forward.h"
 #include "model/load.h"
 #include "ops/log_probs.h"
+#include "ops/ranks.h"
 
 namespace augur {
 namespace {
@@ -27,11 +34,6 @@ struct ScoreFlags {
   std::string dtype = "fp32";
   std::string device = "cpu";
   int64_t batch_tokens = 4096;
-};
-
-struct Pending {
-  size_t line;
-  std::vector<int32_t> tokens;
 };
 
 std::vector<int32_t> ReadTokens(const std::string& text, const ModelConfig& config,
@@ -66,7 +68,7 @@ std::vector<int32_t> ReadTokens(const std::string& text, const ModelConfig& conf
 }
 
 // One line redrawn on a terminal, nothing elsewhere.
-class Progress {
+class LineProgress {
  public:
   void Add(size_t lines, size_t tokens) {
     lines_ += lines;
@@ -75,7 +77,7 @@ class Progress {
     fmt::print(stderr, "\rscored {} lines, {} tokens, {:.0f} tokens/s", lines_, tokens_,
                static_cast<double>(tokens_) / SecondsSince(start_));
   }
-  ~Progress() {
+  ~LineProgress() {
     if (terminal_ && lines_ > 0) fmt::print(stderr, "\n");
   }
 
@@ -86,9 +88,9 @@ class Progress {
 };
 
 // Gathers lines and scores them together, in order.
-class Scorer {
+class LineScorer {
  public:
-  Scorer(const Model& model, int64_t batch_tokens) : model_(model), batch_tokens_(batch_tokens) {}
+  LineScorer(const Model& model, int64_t batch_tokens) : model_(model), batch_tokens_(batch_tokens) {}
 
   void Add(size_t line, std::vector<int32_t> tokens) {
     const auto count = static_cast<int64_t>(tokens.size());
@@ -100,50 +102,107 @@ class Scorer {
 
   void Flush() {
     if (lines_.empty()) return;
-    const PackedBatch batch = PackSequences(sequences_, model_.embedding.device());
-    const at::Tensor hidden = Forward(model_, batch).hidden;
-    const int64_t rows = batch.tokens.size(0) - 1;  // row t predicts token t + 1; the last predicts nothing
-    const Head head{hidden.narrow(0, 0, rows), model_.head, {}};
-    const at::Tensor scores =
-        ComputeLogProbs(head, batch.tokens.narrow(0, 1, rows).unsqueeze(1), {}).sampled().cpu().contiguous();
-    const float* score = scores.const_data_ptr<float>();
-    for (size_t i = 0; i < lines_.size(); ++i) {
-      Print(lines_[i], {score, sequences_[i].size() - 1});
-      score += sequences_[i].size();  // past the row that would predict the next sequence's first token
+    if (ranks_.alone()) {
+      std::cout << Answers(model_, lines_, sequences_);
+      std::cout.flush();
+    } else if (batches_ % static_cast<size_t>(ranks_.size()) == static_cast<size_t>(ranks_.rank())) {
+      answers_.Put(batches_);
+      answers_.Put(Answers(model_, lines_, sequences_));
     }
-    std::cout.flush();
+    ++batches_;
     progress_.Add(lines_.size(), static_cast<size_t>(waiting_));
     lines_.clear();
     sequences_.clear();
     waiting_ = 0;
   }
 
+  // Of several ranks: the first writes what all answered, in order.
+  void Gather() const {
+    if (ranks_.alone()) return;
+    std::map<size_t, std::string> answers;
+    for (const std::string& bytes : ranks_.GatherBytes(answers_.bytes())) {
+      for (ByteReader in(bytes); !in.done();) {
+        const auto batch = in.Next<size_t>();
+        in.Get(&answers[batch]);
+      }
+    }
+    for (const auto& [batch, lines] : answers) std::cout << lines;
+    std::cout.flush();
+  }
+
  private:
-  static void Print(size_t line, std::span<const float> scores) {
+  static std::string Answers(const Model& model, std::span<const size_t> lines,
+                             std::span<const std::vector<int32_t>> sequences) {
+    const PackedBatch batch = PackSequences(sequences, model.embedding.device());
+    const at::Tensor hidden = Forward(model, batch).hidden;
+    const int64_t rows = batch.tokens.size(0) - 1;  // row t predicts token t + 1; the last predicts nothing
+    const Head head{hidden.narrow(0, 0, rows), model.head, {}};
+    const at::Tensor scores =
+        ComputeLogProbs(head, batch.tokens.narrow(0, 1, rows).unsqueeze(1), {}).sampled().cpu().contiguous();
+    const float* score = scores.const_data_ptr<float>();
+    std::string answers;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      answers += Answer(lines[i], {score, sequences[i].size() - 1});
+      score += sequences[i].size();  // past the row that would predict the next sequence's first token
+    }
+    return answers;
+  }
+
+  static std::string Answer(size_t line, std::span<const float> scores) {
     for (const float score : scores) {
       if (!std::isfinite(score)) {
         throw Error(fmt::format("line {}", line), "a log-probability is not finite",
                     "the model overflows on this input; try --dtype fp32");
       }
     }
-    std::cout << fmt::format("{{\"logprobs\":[{}]}}\n", fmt::join(scores, ","));
+    return fmt::format("{{\"logprobs\":[{}]}}\n", fmt::join(scores, ","));
   }
 
+  const Ranks ranks_ = Ranks::World();
   const Model& model_;
   const int64_t batch_tokens_;
   int64_t waiting_ = 0;
   std::vector<size_t> lines_;
   std::vector<std::vector<int32_t>> sequences_;
-  Progress progress_;
+  size_t batches_ = 0;
+  ByteWriter answers_;  // this rank's, where there are several
+  LineProgress progress_;
 };
 
-void Score(const ScoreFlags& options) {
+// Several ranks take turns with the batches that one would make.
+void ScoreLinesOnRanks(const Model& model, const ScoreFlags& options, const Ranks& ranks) {
+  std::istringstream in(StdinOnRanks());
+  LineScorer scorer(model, options.batch_tokens);
+  std::exception_ptr fault;
+  ranks.Together([&] {
+    std::string text;
+    for (size_t line = 1; std::getline(in, text) && !fault; ++line) {
+      if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+      try {
+        scorer.Add(line, ReadTokens(text, model.config, fmt::format("line {}", line)));
+      } catch (const Error&) {
+        fault = std::current_exception();  // the lines before the bad one are answered
+      }
+    }
+    scorer.Flush();
+  });
+  scorer.Gather();
+  ranks.Together([&] {
+    if (fault) std::rethrow_exception(fault);
+  });
+}
+
+void ScoreLines(const ScoreFlags& options) {
   const at::ScalarType dtype = ParsePrecision(options.dtype, "--dtype");
   const at::Device device = ParseDevice(options.device, "--device");
-  const Model model = LoadModel(options.model, dtype, device);
+  const Ranks ranks = Ranks::World();
+  std::optional<Model> loaded;
+  ranks.Together([&] { loaded = LoadModel(options.model, dtype, device); });
+  const Model& model = *loaded;
   const at::NoGradGuard no_grad;
+  if (!ranks.alone()) return ScoreLinesOnRanks(model, options, ranks);
   std::ios::sync_with_stdio(false);
-  Scorer scorer(model, options.batch_tokens);
+  LineScorer scorer(model, options.batch_tokens);
   std::string text;
   for (size_t line = 1; std::getline(std::cin, text); ++line) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -182,7 +241,7 @@ void AddScoreCommand(CLI::App& app) {
       "logarithm of the probability of each token given those before it, from the second token on. The\n"
       "directory needs no tokenizer.\n\n"
       "Example: echo '{\"tokens\":[1,2,3]}' | augur score models/smollm2-135m-instruct");
-  command->callback([options] { Score(*options); });
+  command->callback([options] { ScoreLines(*options); });
 }
 
 }  // namespace augur

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "config/read.h"
 #include "config/write.h"
+#include "ops/ranks.h"
 #include "train/run/lora.h"
 
 namespace augur {
@@ -22,7 +23,8 @@ struct SftFlags {
 };
 
 void Sft(const SftFlags& options) {
-  const SftConfig config = ReadSftConfig(options.config, options.overrides);
+  SftConfig config;
+  Ranks::World().Together([&] { config = ReadSftConfig(options.config, options.overrides); });
   const RunResult outcome = RunSft(config);
   if (!outcome.stopped_by.empty()) {
     fmt::print("{}\n", StopMessage(outcome, config.sft.steps));

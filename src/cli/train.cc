@@ -12,6 +12,7 @@
 #include "config/read.h"
 #include "config/write.h"
 #include "metrics/wandb.h"
+#include "ops/ranks.h"
 #include "report/report.h"
 #include "train/run/lora.h"
 #include "train/run/trainer.h"
@@ -27,7 +28,9 @@ struct TrainFlags {
 };
 
 void Train(const TrainFlags& options) {
-  RlConfig config = ReadRlConfig(options.config, options.overrides);
+  const Ranks ranks = Ranks::World();
+  RlConfig config;
+  ranks.Together([&] { config = ReadRlConfig(options.config, options.overrides); });
   if (options.print_config) {
     fmt::print("{}", ToYaml(FieldsOf(config)));
     return;
@@ -44,6 +47,7 @@ void Train(const TrainFlags& options) {
   const TrainOutcome outcome = RunTraining(config, train);
   if (!options.train.dump.empty()) return;
   TellResult({{"dir", config.run.dir}, {"steps", outcome.steps}, {"stopped_by", outcome.stopped_by}});
+  if (!ranks.first()) return;
   if (!outcome.stopped_by.empty()) {
     fmt::print("{}\n", StopMessage(outcome, config.train.steps));
     return;

@@ -146,6 +146,13 @@ struct SftSection {
   void Fields(FieldList& list);
 };
 
+struct ParallelSection {
+  Shard shard = Shard::kAuto;
+  int64_t replicas = 1;
+  double timeout_s = 1800;
+  void Fields(FieldList& list);
+};
+
 struct CheckpointSection {
   int64_t every = 20;
   int64_t keep = 2;
@@ -190,6 +197,7 @@ struct RlConfig {
   MaskSection mask;
   AlgorithmSection algorithm;
   TrainSection train;
+  ParallelSection parallel;
   CheckpointSection checkpoint;
   EvalSection eval;
   AuditSection audit;
@@ -203,6 +211,7 @@ struct SftConfig {
   LoraSection lora;
   DataSection data;
   SftSection sft;
+  ParallelSection parallel;
   CheckpointSection checkpoint;
   LogSection log;
 };

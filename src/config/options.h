@@ -40,6 +40,16 @@ enum class Thinking { kDefault, kOn, kOff };
 template <>
 inline constexpr std::array<std::string_view, 3> kNamesOf<Thinking>{"default", "on", "off"};
 
+// What the ranks of a run divide among themselves.
+enum class Shard {
+  kNone,    // nothing: each has all of it
+  kStates,  // master weights and AdamW's states
+  kFull,    // the layers' weights too
+  kAuto,    // the first of these with which the model fits
+};
+template <>
+inline constexpr std::array<std::string_view, 4> kNamesOf<Shard>{"none", "states", "full", "auto"};
+
 enum class LossKind {
   kMasked,  // importance-weighted policy gradient under the section `mask`
   kGspo,    // sequence-level ratio, clipped

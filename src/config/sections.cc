@@ -237,6 +237,25 @@ void SftSection::Fields(FieldList& list) {
   optimizer.Fields(list);
 }
 
+void ParallelSection::Fields(FieldList& list) {
+  list.Section("parallel", "Several processes, started by torchrun or srun (docs/scaling.md).");
+  list.Add("shard", shard,
+           "What the ranks divide among themselves: none (each has all of it), states (master weights and "
+           "AdamW's states, and gradients as they are made), full (the layers' weights too, gathered while "
+           "they "
+           "are used), or auto, the first of these with which the model fits.")
+      .MayChangeOnResume();
+  list.Add(
+          "replicas", replicas,
+          "Divide it within so many groups of neighbouring ranks, each of which has all of it: the number of "
+          "nodes keeps what is gathered within a node.")
+      .AtLeast(1)
+      .MayChangeOnResume();
+  list.Add("timeout_s", timeout_s, "Seconds a rank waits for the others before the run ends.")
+      .Above(0)
+      .MayChangeOnResume();
+}
+
 void CheckpointSection::Fields(FieldList& list) {
   list.Section("checkpoint", "What survives a crash.");
   list.Add("every", every, "Steps between checkpoints; 0 writes one at the end only.")
@@ -294,6 +313,7 @@ FieldList FieldsOf(RlConfig& config) {
   config.mask.Fields(list);
   config.algorithm.Fields(list);
   config.train.Fields(list);
+  config.parallel.Fields(list);
   config.checkpoint.Fields(list);
   config.eval.Fields(list);
   config.audit.Fields(list);
@@ -309,6 +329,7 @@ FieldList FieldsOf(SftConfig& config) {
   config.lora.Fields(list);
   config.data.Fields(list);
   config.sft.Fields(list);
+  config.parallel.Fields(list);
   config.checkpoint.Fields(list);
   config.log.Fields(list);
   return list;

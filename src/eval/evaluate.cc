@@ -5,6 +5,8 @@
 #include <future>
 
 #include "base/error.h"
+#include "ops/ranks.h"
+#include "rollout/generate_on_ranks.h"
 
 namespace augur {
 namespace {
@@ -30,7 +32,7 @@ std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hoo
     (*pending)[place] = scores.Start(place, {&task.prompts.prompts[place / samples],
                                              task.text.ResponseText(rollout.tokens), rollout.tokens});
   };
-  return task.engine.Generate(requests, task.sampling, with_text);
+  return GenerateOnRanks(task.engine, requests, task.sampling, with_text);
 }
 
 // Why a prompt has no part in the figures, or empty. Messages about a prompt begin with its place. A Python
@@ -50,10 +52,8 @@ std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std
   return "";
 }
 
-PromptScores ScorePrompt(const EvaluationTask& task, const Prompt& prompt, std::span<const Rollout> rollouts,
-                         std::span<std::future<Score>> pending) {
-  std::vector<Score> scores;
-  for (std::future<Score>& score : pending) scores.push_back(score.get());
+PromptScores SummarizePrompt(const EvaluationTask& task, const Prompt& prompt,
+                             std::span<const Rollout> rollouts, std::span<const Score> scores) {
   PromptScores scored{.data_source = prompt.data_source, .right = {}, .scores = {}, .answers = {}};
   scored.fault = FaultOf(prompt, rollouts, scores, task.scorer.uses_python());
   if (!scored.fault.empty()) return scored;
@@ -99,14 +99,15 @@ Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks) {
   Evaluation evaluation;
   PendingScores pending;
   evaluation.rollouts = Sample(task, hooks, &pending);
-  if (hooks.cancelled && hooks.cancelled()) return evaluation;
+  if (hooks.cancelled && Ranks::World().Max(hooks.cancelled() ? 1 : 0) > 0) return evaluation;
   const auto samples = static_cast<size_t>(task.sampling.samples);
   const std::span<const Rollout> rollouts = evaluation.rollouts;
   for (const Rollout& rollout : rollouts) evaluation.not_finite |= rollout.not_finite;
+  const std::vector<Score> scores = ScoresOfRanks(&pending);
   for (size_t i = 0; i < task.prompts.prompts.size(); ++i) {
-    evaluation.prompts.push_back(ScorePrompt(task, task.prompts.prompts[i],
-                                             rollouts.subspan(i * samples, samples),
-                                             std::span(pending).subspan(i * samples, samples)));
+    evaluation.prompts.push_back(SummarizePrompt(task, task.prompts.prompts[i],
+                                                 rollouts.subspan(i * samples, samples),
+                                                 std::span(scores).subspan(i * samples, samples)));
   }
   return evaluation;
 }

@@ -39,6 +39,9 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     const auto* known = static_cast<const Recipe*>(recipe.get());
     const at::AutoGradMode recording(true);
     const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    LayerStore* const store = known->options.store;
+    const size_t layer = known->options.layer;
+    if (store != nullptr) store->Acquire(layer, static_cast<int64_t>(layer) - 1);
     const LayerOutput out = known->Compute(x);
     variable_list outputs, output_grads;
     for (size_t i = 0; i < grads.size(); ++i) {
@@ -55,9 +58,16 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
                                                       /*create_graph=*/false, /*allow_unused=*/true);
     variable_list result = {found[0]};
     size_t next = 1;
+    variable_list gradients;
     for (const at::Tensor& parameter : parameters) {
-      result.push_back(parameter.requires_grad() ? found[next++] : at::Tensor());
+      gradients.push_back(parameter.requires_grad() ? found[next++] : at::Tensor());
     }
+    if (store != nullptr) {
+      store->TakeGradients(layer, gradients);
+      store->Release(layer);
+      gradients.assign(parameters.size(), at::Tensor());
+    }
+    result.insert(result.end(), gradients.begin(), gradients.end());
     result.emplace_back();  // the recipe has no gradient
     return result;
   }

@@ -70,8 +70,14 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
     const bool selects = i + 1 == model.layers.size() && !layer.sparse();
     const LayerOptions here{.replay = replays ? (*options.replay)[out.routing.size()] : at::Tensor(),
                             .rows = selects ? batch.rows : at::Tensor(),
-                            .products = products};
+                            .products = products,
+                            .store = options.store,
+                            .layer = i};
+    if (options.store != nullptr) {
+      options.store->Acquire(i, i + 1 < model.layers.size() ? static_cast<int64_t>(i) + 1 : -1);
+    }
     const LayerOutput result = forward(config, layer, config.rotary[i] ? rotated : unrotated, hidden, here);
+    if (options.store != nullptr) options.store->Release(i);
     hidden = result.hidden;
     if (hidden.requires_grad()) hidden.register_hook([](const at::Tensor&) { CheckStop(); });
     if (!layer.sparse()) continue;

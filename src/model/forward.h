@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "model/layer_store.h"
 #include "model/model.h"
 #include "ops/attention.h"
 
@@ -41,6 +42,8 @@ struct ForwardOptions {
   bool fp8 = false;
   // Send tokens through these experts instead of those the router would choose; one entry per sparse layer.
   const Routing* replay = nullptr;
+  // Where the layers' weights are while they are not used; null: in the model. Goes with checkpoint_layers.
+  LayerStore* store = nullptr;
 };
 
 struct ForwardOutput {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "model/layer_store.h"
 #include "model/model.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
@@ -21,6 +22,8 @@ struct LayerOptions {
   at::Tensor replay;  // [N, experts_per_token] int64: the experts of a sparse layer, or undefined
   at::Tensor rows;    // int64: the only rows that go on after attention, in a dense layer; undefined: all
   LinearOptions products;
+  LayerStore* store = nullptr;  // of the weights, where they are not always there
+  size_t layer = 0;             // its number in the store
 };
 
 // x [N, hidden].

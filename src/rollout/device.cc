@@ -2,17 +2,23 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <thread>
 
+#include "base/process_group.h"
 #include "model/load.h"
 #include "ops/device.h"
 
 namespace augur {
 
 at::Device RunDevice(const RunSection& run) {
-  if (run.device != "auto") return ParseDevice(run.device, "run.device");
-  return at::Device(BuiltWithCuda() && at::globalContext().hasCUDA() ? at::kCUDA : at::kCPU);
+  const at::Device device =
+      run.device != "auto"
+          ? ParseDevice(run.device, "run.device")
+          : at::Device(BuiltWithCuda() && at::globalContext().hasCUDA() ? at::kCUDA : at::kCPU);
+  if (!device.is_cuda() || device.has_index() || ThisProcessGroup().size == 1) return device;
+  return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();  // this rank's, as it was started
 }
 
 at::ScalarType TrainerType(Precision precision) {
@@ -47,12 +53,17 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
   options.memory_share = config.rollout.memory_share;
   options.max_batch = config.rollout.max_batch;
   options.record_routing = config.rollout.replay_routing;
-  options.own_weights = Overlaps(config, device);
+  // Sharded layers come and go.
+  const bool comes_and_goes = config.parallel.shard == Shard::kFull && ThisProcessGroup().size > 1;
+  options.own_weights = Overlaps(config, device) || comes_and_goes;
   return options;
 }
 
 int64_t SetThreads(int64_t threads) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  if (threads == 0) {
+    const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+    threads = std::max<int64_t>(1, cores / ThisProcessGroup().local_size);
+  }
   at::set_num_threads(static_cast<int>(threads));
   return threads;
 }

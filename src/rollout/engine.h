@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -96,6 +97,9 @@ struct GenerateHooks {
   // Called with each response once it is whole, and its place among those that Generate returns. A response
   // that failed or was cancelled comes here, too.
   std::function<void(size_t place, const Rollout& rollout)> finished;
+  // Which request to take next, by its index, where `held` unfinished ones are here; none: none for now.
+  // Where it is set, only those are generated, and the other rollouts come back without tokens.
+  std::function<std::optional<size_t>(int64_t held)> next;
   // Asked at every step; true ends generation and returns what there is.
   std::function<bool()> cancelled;
 };

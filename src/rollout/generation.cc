@@ -93,7 +93,7 @@ void Generation::Enqueue(std::span<const GenerateRequest> requests) {
       sample.rollout = &rollout;
       sample.limit = std::min(options_.max_tokens, setting_.config.max_positions - length);
       if (fault.empty()) {
-        waiting_.push_back(&sample);
+        if (!hooks_.next) waiting_.push_back(&sample);
       } else {
         Finish(&sample, FinishReason::kFailed, fault);
       }
@@ -101,10 +101,27 @@ void Generation::Enqueue(std::span<const GenerateRequest> requests) {
   }
 }
 
+void Generation::TakeRequests() {
+  if (!hooks_.next) return;
+  while (static_cast<int64_t>(waiting_.size() + running_.size()) < setting_.max_batch) {
+    std::erase_if(taken_, [](const Group* group) { return group->unfinished == 0; });
+    const std::optional<size_t> request = hooks_.next(static_cast<int64_t>(taken_.size()));
+    if (!request) return;
+    const size_t first = *request * static_cast<size_t>(options_.samples);
+    taken_.push_back(samples_[first].group);
+    for (int64_t s = 0; s < options_.samples; ++s) {
+      Sample* sample = &samples_[first + static_cast<size_t>(s)];
+      if (!sample->finished) waiting_.push_back(sample);
+    }
+  }
+}
+
 std::vector<Rollout> Generation::Run(EngineStats* stats) {
   stats_ = stats;
   const auto start = Clock::now();
-  while (!waiting_.empty() || !running_.empty()) {
+  while (true) {
+    TakeRequests();
+    if (waiting_.empty() && running_.empty()) break;
     CheckStop();
     if (hooks_.cancelled && hooks_.cancelled()) {
       for (Sample& sample : samples_) {

@@ -52,6 +52,8 @@ class Generation {
   };
 
   void Enqueue(std::span<const GenerateRequest> requests);
+  // Where requests are handed out one by one: asks for as many as there are slots for.
+  void TakeRequests();
 
   // Prefills the prompts of waiting samples as far as slots and pages allow.
   void PrefillPrompts();
@@ -87,6 +89,7 @@ class Generation {
   std::deque<Group> groups_;
   std::deque<Sample> samples_;
   std::deque<Sample*> waiting_;
+  std::vector<const Group*> taken_;  // of those handed out
   std::vector<Sample*> running_;
   PagePool pool_;
   EngineStats* stats_ = nullptr;

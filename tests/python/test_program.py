@@ -81,7 +81,8 @@ from augur import _processes, _library
 told = []
 _library.library.augur_set_process_group = lambda *args: told.append(args)
 _processes.join()
-(name, rank, size), = told
+(name, rank, size, gpu, local_size), = told
+assert (gpu, local_size) == (False, 2)
 total = torch.ops._c10d_functional.all_reduce(torch.tensor([rank + 1.0]), "sum", name.decode())
 print(rank, size, torch.ops._c10d_functional.wait_tensor(total).item(), flush=True)
 dist.barrier()

@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/measure.h"
+#include "cli/flag_checks.h"
 #include "model/load.h"
 #include "model/shapes.h"
+#include "ops/fake_group.h"
 #include "rollout/device.h"
 #include "train/step/policy_step.h"
 
@@ -37,6 +38,8 @@ struct TrainBenchFlags {
   bool bf16_gradients = false;
   int64_t lora_rank = 0;
   bool json = false;
+  int ranks = 1;
+  std::string shard = "full";
 };
 
 int32_t RandomToken(int64_t vocab, uint64_t sequence, uint64_t place) {
@@ -59,10 +62,12 @@ Rollout MakeRollout(const TrainBenchFlags& options, int64_t vocab, uint64_t sequ
   return rollout;
 }
 
-int64_t BytesOf(const std::vector<at::Tensor>& tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0}, [](int64_t sum, const at::Tensor& x) {
-    return sum + static_cast<int64_t>(x.nbytes());
-  });
+Shard ParseShard(const std::string& name) {
+  if (name == "none") return Shard::kNone;
+  if (name == "states") return Shard::kStates;
+  if (name == "full") return Shard::kFull;
+  constexpr std::string_view kChoices[] = {"none", "states", "full"};
+  throw UnknownName("--shard", "choice", name, kChoices);
 }
 
 StepLoss MakeLoss(const TrainBenchFlags& options) {
@@ -89,6 +94,7 @@ void PrintTrainBench(const TrainBenchFlags& options, const Measured& update, con
                      {"micro_tokens", options.micro_tokens},
                      {"checkpoint_activations", options.checkpoint},
                      {"lora_rank", options.lora_rank},
+                     {"ranks", options.ranks},
                      {"update_ms", update.seconds * 1e3},
                      {"forward_backward_ms", gradient.seconds * 1e3},
                      {"tokens_per_second", tokens / update.seconds},
@@ -120,37 +126,44 @@ void RunTrainBench(const TrainBenchFlags& options) {
   const ModelConfig config = NamedShape(options.shape, "--shape");
   if (options.support * 7 >= config.vocab_size)
     throw Error("--support", "is too large for the shape", "lower it");
+  if (options.ranks > 1) UseFakeGroup(options.ranks);
   Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
   AddBenchAdapters(options.lora_rank, &model);
-  Optimizer optimizer(model, {.bf16_states = options.bf16_states, .bf16_gradients = options.bf16_gradients});
+  Optimizer optimizer(model, {.bf16_states = options.bf16_states,
+                              .bf16_gradients = options.bf16_gradients,
+                              .shard = ParseShard(options.shard)});
+  if (optimizer.layer_shards() != nullptr) optimizer.layer_shards()->ReleaseAll();
   std::vector<Rollout> rollouts;
   for (int64_t i = 0; i < options.tokens / options.length; ++i) {
     rollouts.push_back(MakeRollout(options, config.vocab_size, static_cast<uint64_t>(i)));
   }
   std::vector<TrainSample> samples;
   for (size_t i = 0; i < rollouts.size(); ++i) samples.push_back({&rollouts[i], i % 2 == 0 ? 1.0 : -1.0});
-  const StepLoss loss = MakeLoss(options);
-  std::vector<at::Tensor> resident = Parameters(model);
-  const bool own_masters = options.dtype == "fp32" && !model.lora;
-  for (const StateTensor& state : optimizer.State()) {
-    if (!(state.name.starts_with("master.") && own_masters)) resident.push_back(state.tensor);
-  }
-  for (const LayerWeights& layer : model.layers) {
-    for (const ModuleWeights& module : layer) {
-      if (module.base.defined() && module.base.device() == device) resident.push_back(module.base);
+  StepLoss loss = MakeLoss(options);
+  loss.forward.store = optimizer.layer_shards();
+  loss.forward.checkpoint_layers |= loss.forward.store != nullptr;
+  int64_t resident = optimizer.ResidentBytes();
+  if (model.lora) {
+    for (const at::Tensor& weight : Parameters(model)) resident += static_cast<int64_t>(weight.nbytes());
+    for (const LayerWeights& layer : model.layers) {
+      for (const ModuleWeights& module : layer) {
+        if (module.base.defined() && module.base.device() == device)
+          resident += static_cast<int64_t>(module.base.nbytes());
+      }
     }
   }
   const std::vector<Measured> measured =
       MeasureInTurns(device, options.rounds,
                      {[&] {
                         AccumulateMinibatch(model, optimizer, samples, loss);
+                        optimizer.ReduceGradient();
                         optimizer.Update(1e-6);
                       },
                       [&] {
                         AccumulateMinibatch(model, optimizer, samples, loss);
                         optimizer.DropGradient();
                       }});
-  PrintTrainBench(options, measured[0], measured[1], BytesOf(resident));
+  PrintTrainBench(options, measured[0], measured[1], resident);
 }
 
 }  // namespace
@@ -183,6 +196,13 @@ void AddBenchTrain(CLI::App& bench) {
   command->add_option("--lora-rank", options->lora_rank, "Train adapters of this rank; 0 trains every weight")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
+  command
+      ->add_option("--ranks", options->ranks,
+                   "Be one rank of so many, the others left out: its memory and compute, without the wire")
+      ->check(AtLeast(1))
+      ->capture_default_str();
+  command->add_option("--shard", options->shard, "What the ranks divide: none, states or full")
+      ->capture_default_str();
   command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { RunTrainBench(*options); });

@@ -113,30 +113,34 @@ void CheckpointStore::MoveAfter(int64_t step, const fs::path& folder) const {
   SyncDirectory(directory_);
 }
 
-void CheckpointStore::Write(int64_t step, int64_t keep,
-                            const std::function<void(const fs::path&)>& fill) const {
-  const fs::path unfinished = directory_ / fmt::format("{}{}{}", kUnfinished, kPrefix, step);
-  try {
-    fs::create_directories(directory_);
-    fs::remove_all(unfinished);
-    fs::create_directory(unfinished);
-    fill(unfinished);
-    WriteManifest(unfinished);
-    SyncDirectory(unfinished);
-    Point(step);  // first: a checkpoint behind the pointer would belong to a line that was left
-    fs::rename(unfinished, PathOf(step));
-    SyncDirectory(directory_);
-  } catch (const std::exception& fault) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
-    const std::vector<int64_t> steps = Steps();
-    throw Error(fmt::format("checkpoint of step {}", step), fault.what(),
-                steps.empty()
-                    ? "no checkpoint has been written yet: make room and start again"
-                    : fmt::format("the newest complete one is {}: make room and run the same command "
-                                  "to go on from there",
-                                  PathOf(steps.back()).string()));
-  }
+fs::path CheckpointStore::Unfinished(int64_t step) const {
+  return directory_ / fmt::format("{}{}{}", kUnfinished, kPrefix, step);
+}
+
+void CheckpointStore::Begin(int64_t step) const {
+  fs::create_directories(directory_);
+  fs::remove_all(Unfinished(step));
+  fs::create_directory(Unfinished(step));
+}
+
+Error CheckpointStore::GiveUp(int64_t step, const std::exception& fault) const {
+  std::error_code ignored;
+  fs::remove_all(Unfinished(step), ignored);
+  const std::vector<int64_t> steps = Steps();
+  return Error(fmt::format("checkpoint of step {}", step), fault.what(),
+               steps.empty()
+                   ? "no checkpoint has been written yet: make room and start again"
+                   : fmt::format("the newest complete one is {}: make room and run the same command "
+                                 "to go on from there",
+                                 PathOf(steps.back()).string()));
+}
+
+void CheckpointStore::Publish(int64_t step, int64_t keep) const {
+  WriteManifest(Unfinished(step));
+  SyncDirectory(Unfinished(step));
+  Point(step);  // first: a checkpoint behind the pointer would belong to a line that was left
+  fs::rename(Unfinished(step), PathOf(step));
+  SyncDirectory(directory_);
   std::vector<int64_t> steps = Steps();
   while (keep > 0 && steps.size() > static_cast<size_t>(keep)) {
     const int64_t oldest = steps.front() == step ? steps[1] : steps.front();

@@ -7,11 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/error.h"
 
 namespace augur {
 
@@ -23,10 +26,14 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(const std::filesystem::path& run);
 
-  // Calls `fill` with an empty directory, to which it writes its files (without subdirectories), and makes a
-  // checkpoint of them. `keep` newest remain; 0 keeps all. Throws Error (disk full, ...) after removing what
-  // was begun, and says which checkpoint is then the newest.
-  void Write(int64_t step, int64_t keep, const std::function<void(const std::filesystem::path&)>& fill) const;
+  // Makes an empty directory, Unfinished(step), for a checkpoint's files (without subdirectories), which
+  // Publish makes a checkpoint of. `keep` newest remain then; 0 keeps all.
+  void Begin(int64_t step) const;
+  std::filesystem::path Unfinished(int64_t step) const;
+  void Publish(int64_t step, int64_t keep) const;
+  // Removes what was begun and could not be finished because of `fault` (disk full, ...), and says which
+  // checkpoint is then the newest.
+  Error GiveUp(int64_t step, const std::exception& fault) const;
 
   // The newest checkpoint that is whole, at or before the one pointed to. `warn` gets a line for every
   // damaged one passed over. Throws Error where all there are lie behind the pointer.

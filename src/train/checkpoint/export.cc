@@ -7,12 +7,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_directory.h"
-#include "formats/safetensors.h"
 #include "model/adapter_files.h"
 #include "model/load.h"
 #include "model/save.h"
 #include "model/weight_cast.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/state_tensors.h"
 
 namespace augur {
 namespace {
@@ -26,20 +26,17 @@ void RequireEmpty(const fs::path& out) {
   if (!fs::is_empty(out, none)) throw Error(out.string(), "is not empty", "name a new directory");
 }
 
-void FillFromMaster(const fs::path& path, const Model& model) {
+void FillFromMaster(const fs::path& checkpoint, const Model& model) {
   const at::NoGradGuard no_grad;
-  const SafetensorsFile file(path);
+  const StateFiles files(checkpoint);
   for (const StoredTensor& tensor : StoredTensors(model)) {
-    const auto found = file.tensors().find("master." + tensor.name);
-    if (found == file.tensors().end() || found->second.shape != tensor.Shape()) {
-      throw Error(path.string(), fmt::format("the tensor {} is missing or of another shape", tensor.name),
-                  "export another checkpoint");
-    }
-    if (!CastWeights(found->second, tensor.Part(tensor.parameter))) {
-      throw Error(path.string(), fmt::format("the tensor {} holds NaN or infinite values", tensor.name),
+    const at::Tensor part = tensor.Part(tensor.parameter);
+    const std::vector<std::byte> bytes =
+        files.Read("master." + tensor.name, DType::kF32, 0, part.numel(), part.numel());
+    if (!CastWeights({DType::kF32, tensor.Shape(), bytes}, part)) {
+      throw Error(checkpoint.string(), fmt::format("the tensor {} holds NaN or infinite values", tensor.name),
                   "the run broke down before this checkpoint; export an earlier one");
     }
-    ReleasePages(found->second.bytes);
   }
 }
 
@@ -97,7 +94,7 @@ Export ExportCheckpoint(const fs::path& checkpoint, const fs::path& out, std::op
     }
     const Model model =
         AllocateModel(ParseModelConfig(source.at("config"), path.string()), type, at::Device(at::kCPU));
-    FillFromMaster(checkpoint / kCheckpointTensors, model);
+    FillFromMaster(checkpoint, model);
     SaveModel(model, out);
     const fs::path run = fs::absolute(checkpoint).lexically_normal().parent_path().parent_path();
     made.has_tokenizer =

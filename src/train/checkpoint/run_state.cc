@@ -18,7 +18,8 @@ std::optional<double> FromJson(const Json& value) {
 }  // namespace
 
 Json SaveState(const RunState& state, Learner& learner, const std::filesystem::path& directory) {
-  SaveStateTensors(learner.optimizer().State(), directory / kCheckpointTensors);
+  SaveStateTensors(learner.optimizer(), directory);
+  if (!Ranks::World().first()) return {};
   std::vector<const Experience*> waiting;
   for (const Experience& experience : state.waiting) waiting.push_back(&experience);
   const Json queue = SaveExperiences(waiting, directory / kQueue);
@@ -36,7 +37,7 @@ RunState LoadState(const Json& json, const std::filesystem::path& directory, con
   state.position = json.at("position");
   state.before = FromJson(json.at("before"));
   state.after = FromJson(json.at("after"));
-  LoadStateTensors(learner->optimizer().State(), directory / kCheckpointTensors);
+  LoadStateTensors(learner->optimizer(), directory);
   learner->optimizer().Restored(json.at("updates"));
   learner->bad_updates().set_in_row(json.at("bad_in_row"));
   for (Experience& experience : LoadExperiences(json.at("waiting"), directory / kQueue, prompts.tokens)) {

@@ -10,8 +10,10 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/process_group.h"
 #include "model/adapter.h"
 #include "model/model.h"
+#include "train/parallel/shard_groups.h"
 
 namespace augur {
 namespace {
@@ -24,6 +26,14 @@ double CountParameters(const ModelConfig& config) {
     count += static_cast<double>(tensor.numel());
   }
   return count;
+}
+
+// Embedding, head and final norm, which every rank keeps.
+double CountOutsideLayers(const ModelConfig& config) {
+  ModelConfig none = config;
+  none.layers = 0;
+  none.sparse.clear();
+  return CountParameters(none);
 }
 
 double CountTrained(const MemoryUse& use, double all) {
@@ -68,11 +78,13 @@ double ActivationBytes(const MemoryUse& use, double element) {
 
 // 0 where the device does not say.
 double DeviceBytes(at::Device device) {
-  if (device.is_cpu()) return static_cast<double>(MostMemory());
+  const ProcessGroup& group = ThisProcessGroup();
+  if (device.is_cpu()) return static_cast<double>(MostMemory()) / group.local_size;
+  const int sharing = group.gpu ? 1 : group.local_size;  // Gloo is what ranks on one GPU talk over
   try {
     at::globalContext().lazyInitDevice(device.type());
     const auto index = std::max<c10::DeviceIndex>(device.index(), 0);
-    return static_cast<double>(c10::getDeviceAllocator(device.type())->getMemoryInfo(index).second);
+    return static_cast<double>(c10::getDeviceAllocator(device.type())->getMemoryInfo(index).second) / sharing;
   } catch (const c10::Error&) {
     return 0;
   }
@@ -100,27 +112,37 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   const auto add = [&](std::string name, double bytes, bool certain = true, bool host = false) {
     if (bytes > 0) plan.parts.push_back({std::move(name), bytes, host, certain});
   };
-  add(fmt::format("weights ({})", type), all * element);
+  const bool sharded = use.shard == Shard::kStates || use.shard == Shard::kFull;
+  const double ranks = sharded ? CurrentShardGroups().within.size() : 1;
+  const bool shards_weights = use.shard == Shard::kFull && !adapters && ranks > 1;
+  const double whole = shards_weights ? CountOutsideLayers(use.model) : all;
+  add(fmt::format("weights ({})", type), (whole + (all - whole) / ranks) * element);
   if (adapters) {
     const bool host = device.is_cuda() && BaseStaysOnHost(static_cast<int64_t>(all * element));
     add(fmt::format("their base ({}{})", type, host ? ", in the machine's memory" : ""), all * element, true,
         host);
     add("adapters (fp32)", trained * 4);
   } else if (!fp32) {
-    add("master weights (fp32)", trained * 4);
+    add("master weights (fp32)", trained * 4 / ranks);
   }
-  add(fmt::format("optimizer states ({})", NameOf(o.optimizer_dtype)), trained * 2 * size(o.optimizer_dtype));
+  add(fmt::format("optimizer states ({})", NameOf(o.optimizer_dtype)),
+      trained * 2 * size(o.optimizer_dtype) / ranks);
   const double least = adapters || fp32 ? std::min(4.0, size(o.gradient_dtype)) : 2;
-  add("gradients", trained * least);
-  if (use.several) {
+  if (ranks > 1) {
+    add("gradients (fp32)", trained * 4 / ranks);
+  } else {
+    add("gradients", trained * least);
+  }
+  if (use.several && ranks == 1) {
     add(fmt::format("gradient sums in {}, beyond that", NameOf(o.gradient_dtype)),
         trained * (size(o.gradient_dtype) - least), false);
   }
   if (use.other_reference) add("reference model", all * element);
   const bool fp8 =
       use.section.precision == Precision::kFp8 || use.section.precision == Precision::kFp8Rollout;
-  if (use.rollouts && (use.own_rollouts || fp8 || device.is_cpu())) {
-    add("rollout's copy of the weights", all * (fp8 && device.is_cuda() && !use.own_rollouts ? 1 : element),
+  const bool own_rollouts = use.own_rollouts || shards_weights;
+  if (use.rollouts && (own_rollouts || fp8 || device.is_cpu())) {
+    add("rollout's copy of the weights", all * (fp8 && device.is_cuda() && !own_rollouts ? 1 : element),
         false);
   }
   add(fmt::format("activations of {} tokens, about", use.tokens), ActivationBytes(use, element), false);

@@ -20,8 +20,8 @@ struct MemoryPart {
 };
 
 struct MemoryPlan {
-  std::vector<MemoryPart> parts;
-  double total = 0;  // bytes of the device, 0 where it does not say
+  std::vector<MemoryPart> parts;  // of one rank
+  double total = 0;               // bytes of the device for this rank, 0 where it does not say
 
   double Sum(bool certain_only) const;  // on the device
 };
@@ -37,6 +37,7 @@ struct MemoryUse {
   bool rollouts = false;      // a copy of the weights generates
   bool own_rollouts = false;  // which may not be the trainer's own
   bool other_reference = false;
+  Shard shard = Shard::kNone;  // not auto
 };
 
 MemoryPlan PlanMemory(const MemoryUse& use, at::Device device);

@@ -17,8 +17,11 @@
 #include "metrics/tensorboard.h"
 #include "model/config.h"
 #include "ops/out_of_memory.h"
+#include "ops/ranks.h"
 #include "rollout/device.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/parallel/shard_groups.h"
+#include "train/parallel/stop.h"
 #include "train/run/resume.h"
 
 namespace augur {
@@ -48,20 +51,23 @@ class Loop {
 
  private:
   void Begin();
+  ResumePlan MakePlan(std::optional<Resume>* resume) const;
   std::vector<std::string> DataChanges(const fs::path& checkpoint) const;
   void Load(const fs::path& checkpoint);
   void Steps();
   void FinishStep();
   void Log(const Metrics& figures);
   void Save();
+  void WriteState(const fs::path& directory);
   void StartProgress();
   Error OutOfMemoryNow(const std::exception& fault) const;
 
+  const Ranks ranks_ = Ranks::World();
   const RunSetup& setup_;
   StepWork& work_;
   const fs::path run_;
   const CheckpointStore store_;
-  const std::vector<FileFingerprint> data_;
+  const std::vector<FileFingerprint> data_;  // the first rank's
   const Json model_config_;
   int64_t step_ = 0;  // finished ones
   double seconds_ = 0;
@@ -79,7 +85,7 @@ Loop::Loop(const RunSetup& setup, StepWork& work)
       work_(work),
       run_(setup.run.dir),
       store_(run_),
-      data_(Fingerprint(setup.data_files)),
+      data_(ranks_.first() ? Fingerprint(setup.data_files) : std::vector<FileFingerprint>()),
       model_config_(ReadModelConfig(setup.model.path).source) {
   watch_ = [this](const Stage& stage) {
     stage_ = stage.name;
@@ -88,25 +94,42 @@ Loop::Loop(const RunSetup& setup, StepWork& work)
   Begin();
 }
 
-void Loop::Begin() {
-  const Resume resume(setup_.run, store_);
-  const auto data_changes = [this](const fs::path& checkpoint) { return DataChanges(checkpoint); };
-  ResumePlan plan = resume.Plan(setup_.config_changes, data_changes);
-  if (plan.checkpoint) {
+// The first rank decides; the others learn where to go on from, and whether that is part of this run.
+ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
+  ResumePlan plan;
+  ranks_.OnFirst([&] {
+    resume->emplace(setup_.run, store_);
+    const auto data_changes = [this](const fs::path& checkpoint) { return DataChanges(checkpoint); };
+    plan = (*resume)->Plan(setup_.config_changes, data_changes);
+    if (!plan.checkpoint) return;
     std::vector<std::string> changed = setup_.config_changes(*plan.checkpoint / kCheckpointConfig);
     for (std::string& file : DataChanges(*plan.checkpoint)) changed.push_back(std::move(file));
     RefuseChanges(setup_.run, *plan.checkpoint, changed);
     plan.changed = !changed.empty();
+  });
+  const std::string from = ranks_.FromFirst(plan.checkpoint ? plan.checkpoint->string() : "");
+  if (!from.empty()) plan.checkpoint = from;
+  plan.leaves_all = ranks_.Max(plan.leaves_all ? 1 : 0) > 0;
+  return plan;
+}
+
+void Loop::Begin() {
+  std::optional<Resume> resume;
+  const ResumePlan plan = MakePlan(&resume);
+  if (plan.checkpoint) {
     Load(*plan.checkpoint);
   } else if (work_.EvaluationDue(0)) {
     unlogged_.emplace();
   }
-  const int64_t kept_step = plan.checkpoint ? step_ : -1;
-  const int64_t kept_figures = unlogged_ ? step_ - 1 : kept_step;
-  resume.CarryOut(plan, kept_step, kept_figures);
   if (plan.checkpoint && !plan.leaves_all) saved_step_ = step_;
-  WriteFileAtomically(run_ / kRunConfig, setup_.yaml);
-  if (setup_.log.tensorboard) tensorboard_.emplace(run_ / kTensorBoardDirectory, kept_figures);
+  ranks_.Together([] {});  // all have read what the first may move
+  ranks_.OnFirst([&] {
+    const int64_t kept_step = plan.checkpoint ? step_ : -1;
+    const int64_t kept_figures = unlogged_ ? step_ - 1 : kept_step;
+    resume->CarryOut(plan, kept_step, kept_figures);
+    WriteFileAtomically(run_ / kRunConfig, setup_.yaml);
+    if (setup_.log.tensorboard) tensorboard_.emplace(run_ / kTensorBoardDirectory, kept_figures);
+  });
 }
 
 std::vector<std::string> Loop::DataChanges(const fs::path& checkpoint) const {
@@ -139,15 +162,16 @@ RunResult Loop::ToEnd() {
   };
   StartProgress();
   try {
-    const StopScope scope;
+    std::optional<StopScope> scope;
+    if (ranks_.alone()) scope.emplace();  // several agree on it
     Steps();
   } catch (const StoppedAmidUpdates&) {
     progress_.reset();
-    return outcome(StopSignals::Received());
+    return outcome(StopSignalName());
   } catch (const Stopped&) {
     if (saved_step_ != step_) Save();
     progress_.reset();
-    return outcome(StopSignals::Received());
+    return outcome(StopSignalName());
   } catch (const std::exception& fault) {
     progress_.reset();
     if (!IsOutOfMemory(fault)) throw;
@@ -162,7 +186,7 @@ RunResult Loop::ToEnd() {
 void Loop::Steps() {
   if (unlogged_) FinishStep();
   while (step_ < setup_.steps) {
-    CheckStop();
+    CheckStopTogether();
     const auto start = Clock::now();
     unlogged_ = work_.Step(step_ + 1, watch_);
     ++step_;
@@ -186,7 +210,7 @@ void Loop::FinishStep() {
     if (step_ > 0) seconds_ += SecondsSince(start);
   }
   Log(*unlogged_);
-  if (evaluates && setup_.evaluated) setup_.evaluated();
+  if (evaluates && setup_.evaluated && ranks_.first()) setup_.evaluated();
   if (step_ == 0) {
     StartProgress();  // the time left is that of steps
   } else {
@@ -202,25 +226,42 @@ void Loop::StartProgress() {
 }
 
 void Loop::Log(const Metrics& figures) {
+  if (!ranks_.first()) return;
   AppendMetrics(run_, step_, figures);
   if (tensorboard_) tensorboard_->Write(step_, figures);
   if (setup_.logged) setup_.logged(step_, figures);
 }
 
+// Each rank writes its part; the first makes a checkpoint of them.
 void Loop::Save() {
-  store_.Write(step_, setup_.checkpoint.keep, [this](const fs::path& directory) {
-    Json state = work_.Save(directory);
-    state["step"] = step_;
-    state["train_seconds"] = seconds_;
-    if (unlogged_) state["unlogged"] = FiguresToJson(*unlogged_);
-    state["data"] = ToJson(data_);
-    state["model"] = {{"path", fs::absolute(ModelDirectory(setup_.model.path)).lexically_normal().string()},
-                      {"dtype", setup_.model.precision == Precision::kFp32 ? "fp32" : "bf16"},
-                      {"config", model_config_}};
-    WriteFileAtomically(directory / kCheckpointState, state.dump(2) + "\n");
-    WriteFileAtomically(directory / kCheckpointConfig, setup_.yaml);
-  });
+  try {
+    ranks_.OnFirst([&] { store_.Begin(step_); });
+    ranks_.Together([&] { WriteState(store_.Unfinished(step_)); });
+    ranks_.OnFirst([&] { store_.Publish(step_, setup_.checkpoint.keep); });
+  } catch (const FailedElsewhere& fault) {
+    if (ranks_.first()) store_.GiveUp(step_, fault);
+    throw;
+  } catch (const LostRank& fault) {
+    if (ranks_.first()) store_.GiveUp(step_, fault);
+    throw;
+  } catch (const std::exception& fault) {
+    throw store_.GiveUp(step_, fault);
+  }
   saved_step_ = step_;
+}
+
+void Loop::WriteState(const fs::path& directory) {
+  Json state = work_.Save(directory);
+  if (!ranks_.first()) return;
+  state["step"] = step_;
+  state["train_seconds"] = seconds_;
+  if (unlogged_) state["unlogged"] = FiguresToJson(*unlogged_);
+  state["data"] = ToJson(data_);
+  state["model"] = {{"path", fs::absolute(ModelDirectory(setup_.model.path)).lexically_normal().string()},
+                    {"dtype", setup_.model.precision == Precision::kFp32 ? "fp32" : "bf16"},
+                    {"config", model_config_}};
+  WriteFileAtomically(directory / kCheckpointState, state.dump(2) + "\n");
+  WriteFileAtomically(directory / kCheckpointConfig, setup_.yaml);
 }
 
 Error Loop::OutOfMemoryNow(const std::exception& fault) const {
@@ -233,14 +274,21 @@ Error Loop::OutOfMemoryNow(const std::exception& fault) const {
 RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make) {
   SetThreads(setup.run.threads);
   SetDeterministic(setup.run.deterministic);
-  const RunLock lock(setup.run.dir);
+  const Ranks ranks = Ranks::World();
+  for (const Ranks& group : {ranks, CurrentShardGroups().within, CurrentShardGroups().across}) {
+    group.SetTimeout(setup.parallel.timeout_s);
+  }
+  std::optional<RunLock> lock;
+  ranks.OnFirst([&] { lock.emplace(setup.run.dir); });
   const StopSignals signals;
   StepWork* work = nullptr;
   try {
-    const StopScope scope;
-    work = &make();
+    std::optional<StopScope> scope;
+    if (ranks.alone()) scope.emplace();
+    ranks.Together([&] { work = &make(); });
+    if (!ranks.alone()) CheckStopTogether();
   } catch (const Stopped&) {
-    return {.began = false, .stopped_by = StopSignals::Received()};
+    return {.began = false, .stopped_by = StopSignalName()};
   } catch (const std::exception& fault) {
     if (!IsOutOfMemory(fault)) throw;
     throw OutOfMemory(

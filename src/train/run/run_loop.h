@@ -57,6 +57,7 @@ struct RunSetup {
   std::string name;  // "train", "sft"
   const RunSection& run;
   const ModelSection& model;
+  const ParallelSection& parallel;
   const CheckpointSection& checkpoint;
   const LogSection& log;
   int64_t steps = 0;

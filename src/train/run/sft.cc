@@ -19,6 +19,7 @@
 #include "rollout/prompts.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/state_tensors.h"
+#include "train/parallel/choose_shard.h"
 #include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/step/bad_updates.h"
@@ -40,7 +41,8 @@ Model StartModel(const SftConfig& config, at::Device device) {
                       .section = model,
                       .lora = config.lora,
                       .optimizer = config.sft.optimizer,
-                      .tokens = std::min(config.sft.optimizer.micro_tokens, config.sft.batch * longest)};
+                      .tokens = std::min(config.sft.optimizer.micro_tokens, config.sft.batch * longest),
+                      .shard = config.parallel.shard};
   const MemoryPlan plan = PlanMemory(use, device);
   RequireMemory(plan, use, "sft");
   const at::ScalarType type = TrainerType(model.precision);
@@ -72,6 +74,7 @@ class SftWork : public StepWork {
   const Model model_;
   Optimizer optimizer_;
   BadUpdates bad_updates_;
+  ForwardOptions forward_;
 };
 
 SftWork::SftWork(const SftConfig& config)
@@ -79,8 +82,13 @@ SftWork::SftWork(const SftConfig& config)
       examples_(LoadSftExamples(config)),
       order_(examples_.size(), static_cast<uint64_t>(config.run.seed), config.data.shuffle),
       model_(StartModel(config, RunDevice(config.run))),
-      optimizer_(model_, MakeOptimizerOptions(config.sft.optimizer)),
-      bad_updates_(config.sft.optimizer.max_bad_updates) {}
+      optimizer_(model_, MakeOptimizerOptions(config.sft.optimizer, config.parallel)),
+      bad_updates_(config.sft.optimizer.max_bad_updates),
+      forward_(MakeForwardOptions(config.model.precision, config.sft.optimizer)) {
+  if (optimizer_.layer_shards() == nullptr) return;
+  forward_.store = optimizer_.layer_shards();
+  forward_.checkpoint_layers = true;
+}
 
 Metrics SftWork::Step(int64_t step, const StageWatch& watch) {
   const auto start = Clock::now();
@@ -89,11 +97,12 @@ Metrics SftWork::Step(int64_t step, const StageWatch& watch) {
   for (int64_t i = 0; i < config_.sft.batch; ++i) {
     batch.push_back(examples_[order_.At(static_cast<uint64_t>((step - 1) * config_.sft.batch + i))]);
   }
-  const SftSums sums = AccumulateSft(
-      model_, optimizer_, batch, fields.micro_tokens, MakeForwardOptions(config_.model.precision, fields),
-      [&](int64_t done, int64_t total) { watch({"updating", done, total, "tokens"}); });
+  const SftSums sums =
+      AccumulateSft(model_, optimizer_, batch, fields.micro_tokens, forward_,
+                    [&](int64_t done, int64_t total) { watch({"updating", done, total, "tokens"}); });
   const double lr = LearningRate(
       {fields.schedule, fields.lr, fields.warmup_steps, config_.sft.steps, fields.min_lr_ratio}, step - 1);
+  optimizer_.ReduceGradient();
   const UpdateResult update = optimizer_.Update(lr);
   bad_updates_.Count(update.skipped, step);
   const double seconds = SecondsSince(start);
@@ -107,26 +116,30 @@ std::string SftWork::Headline(const Metrics& metrics) const {
 }
 
 Json SftWork::Save(const fs::path& directory) {
-  if (model_.lora) SaveAdapter(model_, config_.model.path, directory);
-  SaveStateTensors(optimizer_.State(), directory / kCheckpointTensors);
+  if (model_.lora && Ranks::World().first()) SaveAdapter(model_, config_.model.path, directory);
+  SaveStateTensors(optimizer_, directory);
   return {{"updates", optimizer_.updates()}, {"bad_in_row", bad_updates_.in_row()}};
 }
 
 void SftWork::Load(int64_t /*step*/, const fs::path& directory, const Json& state) {
-  LoadStateTensors(optimizer_.State(), directory / kCheckpointTensors);
+  LoadStateTensors(optimizer_, directory);
   optimizer_.Restored(state.at("updates"));
   bad_updates_.set_in_row(state.at("bad_in_row"));
 }
 
 void SftWork::Finish(int64_t /*step*/, double /*seconds*/) {
-  SaveResult(model_, config_.model.path, config_.run.dir);
+  const WholeModel whole(optimizer_.layer_shards());
+  Ranks::World().OnFirst([&] { SaveResult(model_, config_.model.path, config_.run.dir); });
 }
 
 }  // namespace
 
 RunResult RunSft(const SftConfig& given) {
-  SftConfig config = PinRevisions(given);
-  TakeAdapterDirectory(&config.model, &config.lora);
+  SftConfig config;
+  Ranks::World().Together([&] {
+    config = PinRevisions(given);
+    TakeAdapterDirectory(&config.model, &config.lora);
+  });
   if (config.sft.from_scratch && UsesLora(config.lora)) {
     throw Error("lora.rank", "has nothing to adapt: sft.from_scratch begins with random weights",
                 "set one of them");
@@ -136,14 +149,18 @@ RunResult RunSft(const SftConfig& given) {
       .name = "sft",
       .run = config.run,
       .model = config.model,
+      .parallel = config.parallel,
       .checkpoint = config.checkpoint,
       .log = config.log,
       .steps = config.sft.steps,
       .data_files = config.data.train,
       .yaml = ToYaml(FieldsOf(resolved)),
       .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadSftConfig(file), config); }};
+  SftConfig used = config;
+  used.parallel.shard =
+      ChooseShard(config.parallel, config.model, config.sft.optimizer, RunDevice(config.run));
   std::optional<SftWork> work;
-  return RunToEnd(setup, [&]() -> StepWork& { return work.emplace(config); });
+  return RunToEnd(setup, [&]() -> StepWork& { return work.emplace(used); });
 }
 
 }  // namespace augur

@@ -20,6 +20,8 @@
 #include "model/load.h"
 #include "rollout/device.h"
 #include "train/checkpoint/run_state.h"
+#include "train/parallel/choose_shard.h"
+#include "train/parallel/stop.h"
 #include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/run/overlap.h"
@@ -65,7 +67,8 @@ MemoryPlan PlanRunMemory(const RlConfig& config, at::Device device) {
                       .rollouts = true,
                       .own_rollouts = Overlaps(config, device),
                       .other_reference = config.algorithm.kl_coef != 0 &&
-                                         (!UsesLora(config.lora) || !config.model.reference.empty())};
+                                         (!UsesLora(config.lora) || !config.model.reference.empty()),
+                      .shard = config.parallel.shard};
   MemoryPlan plan = PlanMemory(use, device);
   RequireMemory(plan, use, "train");
   return plan;
@@ -126,7 +129,7 @@ class RlWork : public StepWork {
   bool EvaluationDue(int64_t step) const override;
   std::string Evaluate(int64_t step, const StageWatch& watch, Metrics* metrics) override;
   Json Save(const fs::path& directory) override {
-    if (model_.lora) SaveAdapter(model_, config_.model.path, directory);
+    if (model_.lora && Ranks::World().first()) SaveAdapter(model_, config_.model.path, directory);
     return SaveState(state_, learner_, directory);
   }
   void Load(int64_t step, const fs::path& directory, const Json& state) override;
@@ -144,6 +147,8 @@ class RlWork : public StepWork {
   Experience NextExperience(const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
   void GiveUpStep(Experience experience);
+  void UpdateEngine(int64_t version);
+  void WriteResults(int64_t step, double seconds) const;
   void Learn(int64_t step, const Experience& experience, const StageWatch& watch, StepMetrics* metrics);
 
   const RlConfig& config_;
@@ -181,7 +186,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       engine_(model_, MakeEngineOptions(config, device_)),
       maker_(config, text_, prompts_, engine_, scorer_),
       decisions_(config, text_, prompts_, learner_.loss()),
-      overlaps_(Overlaps(config, device_)),
+      overlaps_(Overlaps(config, device_) && Ranks::World().alone()),  // two threads cannot share a group
       worker_(device_) {
   if (!config.eval.files.empty()) {
     eval_prompts_ = LoadPrompts(
@@ -195,7 +200,12 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
 
 void RlWork::Load(int64_t step, const fs::path& directory, const Json& state) {
   state_ = LoadState(state, directory, prompts_, &learner_);
-  engine_.UpdateWeights(model_, step);
+  UpdateEngine(step);
+}
+
+void RlWork::UpdateEngine(int64_t version) {
+  const WholeModel whole(learner_.optimizer().layer_shards());
+  engine_.UpdateWeights(model_, version);
 }
 
 Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
@@ -212,15 +222,16 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
     throw;
   }
   const auto stage = Clock::now();
-  engine_.UpdateWeights(model_, step);
+  UpdateEngine(step);
   figures.Set("timing_s/update_weights", SecondsSince(stage));
-  decisions_.Write(config_.run.dir, step);
+  if (Ranks::World().first()) decisions_.Write(config_.run.dir, step);
   const double seconds = SecondsSince(start);
   Metrics metrics = figures.Values();
   metrics["timing_s/step"] = seconds;
   metrics["perf/time_per_step"] = seconds;
   metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
   metrics["perf/cpu_memory_used_gb"] = PeakMemoryGib();
+  metrics["perf/state_memory_gb"] = static_cast<double>(learner_.optimizer().ResidentBytes()) / (1 << 30);
   return metrics;
 }
 
@@ -272,6 +283,9 @@ void RlWork::Learn(int64_t step, const Experience& experience, const StageWatch&
   hooks.several_updates = [&] { copy_.Take(); };
   hooks.progress = [&](int64_t done, int64_t total) { watch({"updating", done, total, "tokens"}); };
   std::optional<StepDump> dump;
+  if (!options_.dump.empty() && learner_.optimizer().sharded()) {
+    throw Error("--dump-step", "needs whole gradients on every rank", "set parallel.shard=none");
+  }
   if (!options_.dump.empty()) dump.emplace(options_.dump, model_, learner_.optimizer());
   const bool due = decisions_.Due(step);
   std::optional<Audit> audit;
@@ -308,8 +322,10 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   hooks.progress = [&](const GenerateProgress& now) {
     watch({"evaluating", now.finished, now.total, "responses", now.new_tokens});
   };
+  if (!Ranks::World().alone()) hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
   const Evaluation evaluation =
       augur::Evaluate({engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);
+  if (hooks.cancelled) CheckStopTogether();
   metrics->merge(EvaluationMetrics(evaluation));
   if (config_.log.console && !state_.after) {
     for (const std::string& fault : evaluation.Faults()) fmt::print(stderr, "augur: warning: {}\n", fault);
@@ -337,6 +353,11 @@ std::string RlWork::Headline(const Metrics& metrics) const {
 }
 
 void RlWork::Finish(int64_t step, double seconds) {
+  const WholeModel whole(learner_.optimizer().layer_shards());
+  Ranks::World().OnFirst([&] { WriteResults(step, seconds); });
+}
+
+void RlWork::WriteResults(int64_t step, double seconds) const {
   const fs::path run = config_.run.dir;
   SaveResult(model_, config_.model.path, run);
   const auto or_null = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
@@ -360,15 +381,18 @@ std::string RlWork::MemoryRemedy(std::string_view stage) const {
 }  // namespace
 
 TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
-  RlConfig config = PinRevisions(given);
-  TakeAdapterDirectory(&config.model, &config.lora);
-  if (config.rollout.replay_routing) {
-    CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
-                        "rollout.replay_routing");
-  }
-  if (config.algorithm.load_balance_coef > 0) {
-    CheckHasExperts(ReadModelConfig(config.model.path), "algorithm.load_balance_coef");
-  }
+  RlConfig config;
+  Ranks::World().Together([&] {
+    config = PinRevisions(given);
+    TakeAdapterDirectory(&config.model, &config.lora);
+    if (config.rollout.replay_routing) {
+      CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
+                          "rollout.replay_routing");
+    }
+    if (config.algorithm.load_balance_coef > 0) {
+      CheckHasExperts(ReadModelConfig(config.model.path), "algorithm.load_balance_coef");
+    }
+  });
   std::vector<std::string> files = config.data.train;
   files.insert(files.end(), config.eval.files.begin(), config.eval.files.end());
   RlConfig resolved = config;
@@ -376,6 +400,7 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       .name = "train",
       .run = config.run,
       .model = config.model,
+      .parallel = config.parallel,
       .checkpoint = config.checkpoint,
       .log = config.log,
       .steps = config.train.steps,
@@ -385,8 +410,11 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       .logged = options.logged,
       .evaluated = options.evaluated,
       .single_step = !options.dump.empty()};
+  RlConfig used = config;
+  used.parallel.shard =
+      ChooseShard(config.parallel, config.model, config.train.optimizer, RunDevice(config.run));
   std::optional<RlWork> work;
-  const RunResult outcome = RunToEnd(setup, [&]() -> StepWork& { return work.emplace(config, options); });
+  const RunResult outcome = RunToEnd(setup, [&]() -> StepWork& { return work.emplace(used, options); });
   if (!work) return {outcome, {}, {}};
   return {outcome, work->state().before, work->state().after};
 }

@@ -2,10 +2,20 @@
 
 #include "base/clock.h"
 #include "kernels/head/decide.h"
+#include "ops/ranks.h"
 #include "ops/typed_data.h"
 #include "train/step/token_scores.h"
 
 namespace augur {
+namespace {
+
+// Over outside tokens, those of all ranks.
+struct Sums {
+  double outside = 0, kept = 0, grew = 0, fell = 0;  // the latter two of the kept
+  double change = 0, disagree = 0;
+};
+
+}  // namespace
 
 Audit::Audit(const Model& model, const StepLoss& loss) : model_(model), loss_(loss) {}
 
@@ -31,19 +41,25 @@ void Audit::See(const MicroBatch& batch, const PolicyLoss& out) {
 
 void Audit::Finish(StepMetrics* metrics) {
   const auto start = Clock::now();
-  metrics->Set("audit/outside", static_cast<double>(tokens_.size()));
-  if (!tokens_.empty()) {
+  Sums s;
+  if (!tokens_.empty() || loss_.forward.store != nullptr) {
     const TokenScores after = ScoreTokens(model_, samples_, {&loss_.rule, 1}, loss_).front();
     for (const Token& token : tokens_) {
       const double change = after.divergence[token.place] - token.divergence;
-      if (token.keep) {
-        metrics->AddMean("audit/unsafe_keep", change > 0, 1);
-        metrics->AddMean("audit/contraction", change < 0, 1);
-      }
-      metrics->AddMean("audit/delta_divergence", change, 1);
-      metrics->AddMean("audit/disagree", token.disagree, 1);
+      ++s.outside;
+      s.kept += token.keep;
+      s.grew += token.keep && change > 0;
+      s.fell += token.keep && change < 0;
+      s.change += change;
+      s.disagree += token.disagree;
     }
   }
+  Ranks::World().Sum(&s.outside, sizeof(Sums) / sizeof(double));
+  metrics->Set("audit/outside", s.outside);
+  metrics->AddMean("audit/unsafe_keep", s.grew, s.kept);
+  metrics->AddMean("audit/contraction", s.fell, s.kept);
+  metrics->AddMean("audit/delta_divergence", s.change, s.outside);
+  metrics->AddMean("audit/disagree", s.disagree, s.outside);
   metrics->Set("timing_s/audit", SecondsSince(start));
 }
 

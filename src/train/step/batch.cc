@@ -74,19 +74,28 @@ Routing GatherRouting(std::span<const TrainSample> samples, at::Device device) {
 
 }  // namespace
 
-std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
-                                 int64_t horizon) {
+std::vector<float> PlainWeights(Aggregation aggregation, std::span<const TrainSample> samples,
+                                int64_t horizon) {
   std::vector<int64_t> sequence;
   sequence.reserve(CountTokens(samples));
   for (size_t i = 0; i < samples.size(); ++i) {
     sequence.insert(sequence.end(), samples[i].tokens(), static_cast<int64_t>(i));
   }
-  std::vector<float> weights = TokenWeights(aggregation, sequence, horizon);
-  float* weight = weights.data();
+  return TokenWeights(aggregation, sequence, horizon);
+}
+
+void WeighByImportance(std::span<const TrainSample> samples, std::vector<float>* weights) {
+  float* weight = weights->data();
   for (const TrainSample& sample : samples) {
     for (size_t t = 0; t < sample.importance.size(); ++t) weight[t] *= sample.importance[t];
     weight += sample.tokens();
   }
+}
+
+std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
+                                 int64_t horizon) {
+  std::vector<float> weights = PlainWeights(aggregation, samples, horizon);
+  WeighByImportance(samples, &weights);
   return weights;
 }
 
@@ -97,17 +106,17 @@ std::vector<size_t> MinibatchSizes(size_t groups, size_t most) {
   return sizes;
 }
 
-std::vector<size_t> SplitByTokens(std::span<const TrainSample> samples, int64_t micro_tokens) {
+std::vector<size_t> SplitByTokens(std::span<const int64_t> lengths, int64_t micro_tokens) {
   std::vector<size_t> cuts = {0};
   int64_t tokens = 0;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    if (i > cuts.back() && tokens + samples[i].length() > micro_tokens) {
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (i > cuts.back() && tokens + lengths[i] > micro_tokens) {
       cuts.push_back(i);
       tokens = 0;
     }
-    tokens += samples[i].length();
+    tokens += lengths[i];
   }
-  if (!samples.empty()) cuts.push_back(samples.size());
+  if (!lengths.empty()) cuts.push_back(lengths.size());
   return cuts;
 }
 

@@ -25,6 +25,7 @@ struct TrainSample {
   std::vector<float> reference = {};
   // [tokens] factors on the tokens' weights; empty: 1.
   std::vector<float> importance = {};
+  size_t place = 0;  // within its minibatch, whichever rank learns from it
 
   int64_t tokens() const { return static_cast<int64_t>(rollout->tokens.size()); }
   // Tokens the model reads: prompt and response but for the last, after which nothing is foretold.
@@ -43,13 +44,20 @@ struct MicroBatch {
 std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
                                  int64_t horizon);
 
+// The same without importance.
+std::vector<float> PlainWeights(Aggregation aggregation, std::span<const TrainSample> samples,
+                                int64_t horizon);
+
+// Multiplies the weights of these samples' tokens by their importance.
+void WeighByImportance(std::span<const TrainSample> samples, std::vector<float>* weights);
+
 // How many groups each minibatch has, at most `most`: as few minibatches as that allows, of near-equal size,
 // so that no update is made from a remainder. 49 groups at 16 become 13, 12, 12, 12.
 std::vector<size_t> MinibatchSizes(size_t groups, size_t most);
 
-// Where to cut: indices of the first sample of each micro-batch, and the end. A micro-batch has at most
-// `micro_tokens` tokens unless a single sequence is longer.
-std::vector<size_t> SplitByTokens(std::span<const TrainSample> samples, int64_t micro_tokens);
+// Where to cut samples of these lengths: indices of the first of each micro-batch, and the end. A micro-batch
+// has at most `micro_tokens` tokens unless a single sequence is longer.
+std::vector<size_t> SplitByTokens(std::span<const int64_t> lengths, int64_t micro_tokens);
 
 // `weights` are those of these samples alone.
 MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const float> weights,

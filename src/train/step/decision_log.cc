@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/bytes.h"
 #include "kernels/head/decide.h"
+#include "ops/ranks.h"
 #include "ops/typed_data.h"
 
 namespace augur {
@@ -45,10 +47,11 @@ void DecisionLog::Visit(const MicroBatch& batch, const PolicyLoss& out) {
   for (const TrainSample& sample : batch.samples) {
     Candidate candidate{sample, 0, Copied(policy, t * columns, sample.tokens() * columns),
                         Copied(tail_mass, t, sample.tokens()), Copied(tail_square, t, sample.tokens())};
+    std::vector<TokenPoint>& points = points_[sample.place];
     for (int64_t i = 0; i < sample.tokens(); ++i, ++t) {
       const int bits = PointFlags(ConstData<uint8_t>(flags)[t]);
-      points_.push_back({ConstData<float>(ratio)[t], ConstData<float>(divergence)[t],
-                         ConstData<float>(direction)[t], static_cast<float>(sample.advantage), bits});
+      points.push_back({ConstData<float>(ratio)[t], ConstData<float>(divergence)[t],
+                        ConstData<float>(direction)[t], static_cast<float>(sample.advantage), bits});
       candidate.masked += (bits & kPointMasked) != 0;
     }
     candidates_.push_back(std::move(candidate));
@@ -57,13 +60,66 @@ void DecisionLog::Visit(const MicroBatch& batch, const PolicyLoss& out) {
 }
 
 void DecisionLog::KeepMostMasked() {
-  std::ranges::stable_sort(candidates_,
-                           [](const Candidate& a, const Candidate& b) { return a.masked > b.masked; });
+  std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
+    return a.masked != b.masked ? a.masked > b.masked : a.sample.place < b.sample.place;
+  });
   const size_t count = std::min(candidates_.size(), static_cast<size_t>(config_.log.tokens));
   candidates_.erase(candidates_.begin() + static_cast<std::ptrdiff_t>(count), candidates_.end());
 }
 
+std::string DecisionLog::ToBytes(const Experience& experience) const {
+  ByteWriter out;
+  out.Put(points_.size());
+  for (const auto& [place, points] : points_) {
+    out.Put(place);
+    out.Put(points);
+  }
+  for (const Candidate& candidate : candidates_) {
+    out.Put(static_cast<size_t>(candidate.sample.rollout - experience.rollouts.data()));
+    out.Put(candidate.sample.advantage);
+    out.Put(candidate.sample.anchor);
+    out.Put(candidate.sample.place);
+    out.Put(candidate.masked);
+    out.Put(candidate.policy);
+    out.Put(candidate.tail_mass);
+    out.Put(candidate.tail_square);
+  }
+  return out.bytes();
+}
+
+void DecisionLog::AddBytes(const std::string& bytes, const Experience& experience) {
+  ByteReader in(bytes);
+  for (size_t left = in.Next<size_t>(); left > 0; --left) {
+    const auto place = in.Next<size_t>();
+    in.Get(&points_[place]);
+  }
+  while (!in.done()) {
+    Candidate candidate;
+    candidate.sample.rollout = &experience.rollouts.at(in.Next<size_t>());
+    in.Get(&candidate.sample.advantage);
+    in.Get(&candidate.sample.anchor);
+    in.Get(&candidate.sample.place);
+    in.Get(&candidate.masked);
+    in.Get(&candidate.policy);
+    in.Get(&candidate.tail_mass);
+    in.Get(&candidate.tail_square);
+    candidates_.push_back(std::move(candidate));
+  }
+}
+
+void DecisionLog::GatherOnFirst(const Experience& experience) {
+  const Ranks ranks = Ranks::World();
+  if (ranks.alone()) return;
+  const std::vector<std::string> all = ranks.GatherBytes(ToBytes(experience));
+  points_.clear();
+  candidates_.clear();
+  if (!ranks.first()) return;
+  for (const std::string& bytes : all) AddBytes(bytes, experience);
+  KeepMostMasked();
+}
+
 void DecisionLog::Describe(int64_t step, const Experience& experience) {
+  GatherOnFirst(experience);
   const TokenText token_text = [this](int32_t id) { return std::string(text_.tokenizer.TokenBytes(id)); };
   const auto group = static_cast<size_t>(config_.rollout.group);
   for (const Candidate& chosen : candidates_) {
@@ -99,7 +155,9 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
 
 void DecisionLog::Write(const std::filesystem::path& run, int64_t step) {
   if (!points_.empty()) {
-    AppendPoints(run, SamplePoints(step, points_, kPointsPerStep, static_cast<uint64_t>(config_.run.seed)));
+    std::vector<TokenPoint> all;
+    for (const auto& [place, points] : points_) all.insert(all.end(), points.begin(), points.end());
+    AppendPoints(run, SamplePoints(step, all, kPointsPerStep, static_cast<uint64_t>(config_.run.seed)));
   }
   if (!records_.empty()) AppendTokenRecords(run, records_);
   points_.clear();

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "config/config.h"
@@ -27,10 +29,10 @@ class DecisionLog {
 
   // For LearnHooks::last_minibatch.
   void Visit(const MicroBatch& batch, const PolicyLoss& out);
-  // For LearnHooks::before_update: describes the responses with most masked tokens by the log-probs that
-  // decided.
+  // For LearnHooks::before_update: gathers what all ranks saw on the first, and describes the responses with
+  // most masked tokens by the log-probs that decided.
   void Describe(int64_t step, const Experience& experience);
-  // Appends what was gathered to RUN/points.jsonl and RUN/tokens.jsonl.
+  // On the first rank: appends what was gathered to RUN/points.jsonl and RUN/tokens.jsonl.
   void Write(const std::filesystem::path& run, int64_t step);
 
  private:
@@ -45,8 +47,11 @@ class DecisionLog {
     std::vector<float> tail_mass, tail_square;  // [tokens]
   };
   void KeepMostMasked();
+  void GatherOnFirst(const Experience& experience);
+  std::string ToBytes(const Experience& experience) const;
+  void AddBytes(const std::string& bytes, const Experience& experience);
 
-  std::vector<TokenPoint> points_;
+  std::map<size_t, std::vector<TokenPoint>> points_;  // by the response's place in the minibatch
   std::vector<Candidate> candidates_;
   std::vector<ResponseRecord> records_;
 };

@@ -5,7 +5,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/stop_signals.h"
+#include "ops/ranks.h"
 #include "reward/advantage.h"
+#include "rollout/generate_on_ranks.h"
+#include "train/parallel/stop.h"
 
 namespace augur {
 namespace {
@@ -76,7 +79,9 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
     if (experience.prompts.size() >= wanted || experience.refills >= config_.algorithm.max_refills) break;
     ++experience.refills;
   }
-  experience.reward_restarts = scorer_.restarts() - restarts;
+  auto restarted = static_cast<double>(scorer_.restarts() - restarts);
+  Ranks::World().Sum(&restarted, 1);
+  experience.reward_restarts = static_cast<int64_t>(restarted);
   CheckErrors(experience);
   *position = next;
   const size_t groups = std::min(wanted, experience.prompts.size());
@@ -105,6 +110,7 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
   GroupScorer scores(scorer_, group);
   GenerateHooks hooks;
   hooks.finished = [&](size_t place, const Rollout& rollout) {
+    if (rollout.finish == FinishReason::kCancelled) return;
     pending[place] =
         scores.Start(place, {asked[place / group], text_.ResponseText(rollout.tokens), rollout.tokens});
   };
@@ -116,7 +122,10 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
       watch({"generating", now.finished, now.total, "responses", now.new_tokens});
     };
   }
-  for (Rollout& rollout : engine_.Generate(requests, TrainingSampling(config_, text_), hooks)) {
+  if (!Ranks::World().alone()) hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
+  std::vector<Rollout> rollouts = GenerateOnRanks(engine_, requests, TrainingSampling(config_, text_), hooks);
+  CheckStopTogether();
+  for (Rollout& rollout : rollouts) {
     experience->generated_tokens += static_cast<int64_t>(rollout.tokens.size());
     experience->failed += rollout.finish == FinishReason::kFailed;
     if (rollout.support.columns == 0) RecordSampledAlone(&rollout);
@@ -134,10 +143,13 @@ void ExperienceMaker::TakeScores(PendingScores pending, const Watch& watch, Expe
   const auto group = static_cast<size_t>(config_.rollout.group);
   const size_t from = experience->rollouts.size() - pending.size();
   const auto count = static_cast<int64_t>(pending.size());
-  for (size_t i = 0; i < pending.size(); ++i) {
+  std::vector<Score> scores = ScoresOfRanks(&pending, [&](size_t i) {
     CheckStop();
     if (watch) watch({"scoring", static_cast<int64_t>(i), count, "responses"});
-    Score score = pending[i].get();
+  });
+  CheckStopTogether();
+  for (size_t i = 0; i < scores.size(); ++i) {
+    Score& score = scores[i];
     const auto tokens = static_cast<int64_t>(experience->rollouts[from + i].tokens.size());
     if (score.failed && experience->reward_errors++ == 0) {
       experience->error_at = prompts_.prompts[experience->prompts[(from + i) / group]].Where();

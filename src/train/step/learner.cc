@@ -1,5 +1,6 @@
 #include "train/step/learner.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,12 +8,14 @@
 #include <iterator>
 #include <limits>
 
+#include "base/bytes.h"
 #include "kernels/head/decide.h"
 #include "mask/outside_budget.h"
 #include "model/adapter.h"
 #include "ops/typed_data.h"
 #include "reward/advantage.h"
 #include "rollout/device.h"
+#include "train/parallel/stop.h"
 #include "train/step/schedule.h"
 #include "train/step/token_scores.h"
 
@@ -117,12 +120,29 @@ struct Mismatch {
     }
   }
 
-  void AddTo(StepMetrics* metrics) const {
+  // Of all ranks' tokens.
+  void AddTo(const Ranks& ranks, StepMetrics* metrics) {
+    double sums[] = {difference, kl, tokens};
+    ranks.Sum(sums, std::size(sums));
+    difference = sums[0], kl = sums[1], tokens = sums[2];
+    largest = ranks.Max(largest);
     metrics->AddMean("mismatch/logp_diff_mean", difference, tokens);
     metrics->AddMax("mismatch/logp_diff_max", largest);
     metrics->AddMean("mismatch/kl", kl, tokens);
   }
 };
+
+// Those of all ranks.
+std::vector<double> GatherValues(const Ranks& ranks, const std::vector<double>& mine) {
+  if (ranks.alone()) return mine;
+  ByteWriter out;
+  for (const double value : mine) out.Put(value);
+  std::vector<double> all;
+  for (const std::string& bytes : ranks.GatherBytes(out.bytes())) {
+    for (ByteReader in(bytes); !in.done();) all.push_back(in.Next<double>());
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -133,8 +153,13 @@ Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model
       reference_(std::move(reference)),
       base_reference_(config.algorithm.kl_coef != 0 && model.lora && !reference_),
       loss_(MakeStepLoss(config, vocab_size)),
-      optimizer_(model, MakeOptimizerOptions(config.train.optimizer)),
-      bad_updates_(config.train.optimizer.max_bad_updates) {}
+      optimizer_(model, MakeOptimizerOptions(config.train.optimizer, config.parallel)),
+      bad_updates_(config.train.optimizer.max_bad_updates) {
+  if (optimizer_.layer_shards() != nullptr) {
+    loss_.forward.store = optimizer_.layer_shards();
+    loss_.forward.checkpoint_layers = true;
+  }
+}
 
 std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& experience,
                                                           StepMetrics* metrics) const {
@@ -163,9 +188,10 @@ std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& expe
   return groups;
 }
 
-void Learner::AddAnchors(std::span<TrainSample> samples) const {
+void Learner::AddAnchors(MinibatchShare* share) const {
+  std::vector<TrainSample>& samples = share->samples;
   if (loss_.own_anchor) {
-    std::vector<std::vector<float>> anchors = ScoreSupport(model_, samples, loss_);
+    std::vector<std::vector<float>> anchors = ScoreSupport(model_, *share, loss_);
     for (size_t i = 0; i < samples.size(); ++i) {
       TrainSample& sample = samples[i];
       sample.anchor = std::move(anchors[i]);
@@ -184,7 +210,8 @@ void Learner::AddAnchors(std::span<TrainSample> samples) const {
     StepLoss own_routes = loss_;  // the reference is another model, whose router chooses for itself
     own_routes.replay_routing = false;
     const Model& scorer = base ? base->model() : *reference_;
-    const std::vector<std::vector<float>> reference = ScoreSupport(scorer, samples, own_routes);
+    own_routes.forward.store = nullptr;  // and is whole on every rank
+    const std::vector<std::vector<float>> reference = ScoreSupport(scorer, *share, own_routes);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;
       for (int64_t t = 0; t < samples[i].tokens(); ++t) {
@@ -204,6 +231,7 @@ void Learner::SpendOutsideBudget(std::span<const TrainSample> samples, StepMetri
   for (size_t i = 0; i < scores.flags.size(); ++i) {
     if (!(scores.flags[i] & kMissing)) divergences.push_back(scores.divergence[i]);
   }
+  divergences = GatherValues(ranks_, divergences);
   loss_.rule.delta = DeltaForBudget(std::move(divergences), budget);
   metrics->AddMean("mask/delta", loss_.rule.delta, 1);
 }
@@ -213,30 +241,27 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
   std::vector<std::vector<TrainSample>> groups = MakeGroups(experience, metrics);
   const auto size =
       static_cast<size_t>(config_.train.minibatch > 0 ? config_.train.minibatch : config_.rollout.prompts);
-  std::vector<TrainSample> samples;
-  std::vector<size_t> cuts;  // the first sample of each minibatch, and the end
+  std::vector<MinibatchShare> minibatches;
   auto group = groups.begin();
   for (const size_t count : MinibatchSizes(groups.size(), size)) {
-    cuts.push_back(samples.size());
+    std::vector<TrainSample> samples;
     for (size_t i = 0; i < count; ++i) std::ranges::move(*group++, std::back_inserter(samples));
-  }
-  cuts.push_back(samples.size());
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {  // what has no gradient goes last, and out of the backward
-    const auto part = std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
-    std::ranges::stable_partition(part, [&](const TrainSample& s) { return HasGradient(s, loss_); });
-  }
-  // By minibatch, so that scoring and learning see the same micro-batches.
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    AddAnchors(std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]));
+    // What has no gradient goes last, and out of the backward.
+    std::ranges::stable_partition(samples, [&](const TrainSample& s) { return HasGradient(s, loss_); });
+    minibatches.push_back(TakeShare(samples, loss_, ranks_));
   }
   int64_t done = 0, total = 0;  // tokens
-  for (const TrainSample& sample : samples) total += sample.length() * config_.train.epochs;
-  if (hooks.several_updates && config_.train.epochs * (static_cast<int64_t>(cuts.size()) - 1) > 1) {
+  for (MinibatchShare& minibatch : minibatches) {
+    // By minibatch, so that scoring and learning see the same micro-batches.
+    AddAnchors(&minibatch);
+    for (const TrainSample& sample : minibatch.samples) total += sample.length() * config_.train.epochs;
+  }
+  if (hooks.several_updates && config_.train.epochs * static_cast<int64_t>(minibatches.size()) > 1) {
     hooks.several_updates();
   }
   for (int64_t epoch = 0; epoch < config_.train.epochs; ++epoch) {
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      const bool last = epoch + 1 == config_.train.epochs && i + 2 == cuts.size();
+    for (size_t i = 0; i < minibatches.size(); ++i) {
+      const bool last = epoch + 1 == config_.train.epochs && i + 1 == minibatches.size();
       const bool first = epoch == 0 && i == 0;
       LearnHooks here = hooks;
       here.corrupt_gradient = hooks.corrupt_gradient && first;
@@ -247,20 +272,35 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
         done += batch.packed.tokens.size(0);
         if (hooks.progress) hooks.progress(done, total);
       };
-      Update(step, std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]), here, visit, metrics);
-      if (first) mismatch.AddTo(metrics);
+      Update(step, minibatches[i], here, visit, metrics);
+      if (first) mismatch.AddTo(ranks_, metrics);
     }
   }
   metrics->Set("actor/lr", StepRate(config_, step));
 }
 
-void Learner::Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
+void Learner::SumOverRanks(StepSums* sums) const {
+  if (ranks_.alone()) return;
+  ranks_.Sum(sums->sums.data(), sums->sums.size());
+  ranks_.Sum(&sums->reference_kl, 1);
+  ranks_.Sum(&sums->load_balance, 1);
+  const int64_t sparse = std::ranges::count(model_.config.sparse, true);
+  if (sparse == 0) return;
+  if (!sums->expert_load.defined())  // this rank had no micro-batch
+    sums->expert_load = at::zeros({sparse, model_.config.moe.experts}, at::kDouble);
+  sums->expert_load = ranks_.Sum(sums->expert_load);
+}
+
+void Learner::Update(int64_t step, const MinibatchShare& share, const LearnHooks& hooks,
                      const DecisionVisitor& visit, StepMetrics* metrics) {
-  SpendOutsideBudget(samples, metrics);
-  const StepSums sums = AccumulateMinibatch(model_, optimizer_, samples, loss_, visit);
+  CheckStopTogether();
+  SpendOutsideBudget(share.samples, metrics);
+  StepSums sums = AccumulateShare(model_, optimizer_, share, loss_, visit);
+  SumOverRanks(&sums);
+  optimizer_.ReduceGradient();
   const bool bad_loss = !std::isfinite(sums.sums[kSumLoss]);
   if (hooks.corrupt_gradient || bad_loss) optimizer_.CorruptGradient();
-  if (hooks.before_update) hooks.before_update(samples, sums);
+  if (hooks.before_update) hooks.before_update(share.samples, sums);
   const UpdateResult result = optimizer_.Update(StepRate(config_, step));
   if (hooks.after_update) hooks.after_update(result);
   metrics->AddSum("actor/updates", result.skipped ? 0 : 1);

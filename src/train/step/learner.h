@@ -19,8 +19,8 @@ namespace augur {
 struct LearnHooks {
   // Called with every micro-batch of the step's last minibatch, before its update.
   DecisionVisitor last_minibatch;
-  // Called before each update with its samples and again after it; the gradients stand in the optimizer
-  // before.
+  // Called before each update with this rank's samples and the sums of all, and again after it; the gradients
+  // stand in the optimizer before.
   std::function<void(std::span<const TrainSample> samples, const StepSums& sums)> before_update;
   std::function<void(const UpdateResult& result)> after_update;
   // Called before the first update of a step that has several.
@@ -50,12 +50,14 @@ class Learner {
  private:
   // The samples of each group that takes part.
   std::vector<std::vector<TrainSample>> MakeGroups(const Experience& experience, StepMetrics* metrics) const;
-  void AddAnchors(std::span<TrainSample> samples) const;
+  void AddAnchors(MinibatchShare* share) const;
   // mask.outside_budget: one more forward tells which delta leaves that share of the minibatch outside.
   void SpendOutsideBudget(std::span<const TrainSample> samples, StepMetrics* metrics);
-  void Update(int64_t step, std::span<const TrainSample> samples, const LearnHooks& hooks,
+  void SumOverRanks(StepSums* sums) const;
+  void Update(int64_t step, const MinibatchShare& share, const LearnHooks& hooks,
               const DecisionVisitor& visit, StepMetrics* metrics);
 
+  const Ranks ranks_ = Ranks::World();
   const RlConfig& config_;
   const Model& model_;
   const std::optional<Model> reference_;

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -10,11 +11,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/adamw.h"
 #include "kernels/add_at_random.h"
 #include "model/adapter.h"
 #include "ops/device.h"
+#include "train/parallel/shard_groups.h"
 
 namespace augur {
 namespace {
@@ -22,6 +25,8 @@ namespace {
 ElementType TypeOf(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat;
 }
+
+constexpr int64_t kBucketElements = 1 << 24;
 
 bool IsMaster(const at::Tensor& parameter) { return parameter.scalar_type() == at::kFloat; }
 
@@ -37,6 +42,18 @@ void AddRounded(const at::Tensor& sum, const at::Tensor& added, RandomSum arrays
   }
 }
 
+// Of embedding, each layer, and what comes after them.
+std::vector<size_t> LayerCounts(const Model& model, size_t all) {
+  std::vector<size_t> counts = {1};
+  size_t counted = 1;
+  for (const LayerWeights& layer : model.layers) {
+    counts.push_back(LayerParameters(layer).size());
+    counted += counts.back();
+  }
+  counts.push_back(all - counted);
+  return counts;
+}
+
 }  // namespace
 
 // Called by the backward when a parameter's gradient is whole.
@@ -48,34 +65,50 @@ struct Optimizer::Hook : torch::autograd::PostAccumulateGradHook {
   const size_t index_;
 };
 
-OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields) {
+bool Optimizer::Shards(const OptimizerOptions& options) {
+  return options.shard != Shard::kNone && !CurrentShardGroups().within.alone();
+}
+
+OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields, const ParallelSection& parallel) {
   return {.beta1 = fields.beta1,
           .beta2 = fields.beta2,
           .eps = fields.eps,
           .weight_decay = fields.weight_decay,
           .clip = fields.grad_clip,
           .bf16_states = fields.optimizer_dtype == StateDtype::kBf16,
-          .bf16_gradients = fields.gradient_dtype == StateDtype::kBf16};
+          .bf16_gradients = fields.gradient_dtype == StateDtype::kBf16,
+          .shard = parallel.shard};
 }
 
 Optimizer::Optimizer(const Model& model, const OptimizerOptions& options)
     : model_(model),
       options_(options),
+      ranks_(Shards(options) ? CurrentShardGroups().within : Ranks::World()),
+      across_(Shards(options) ? CurrentShardGroups().across : Ranks(ProcessGroup{})),
       parameters_(TrainedParameters(model)),
       gradients_(parameters_.size()) {
   const at::NoGradGuard no_grad;
-  for (const at::Tensor& parameter : parameters_) {
-    master_.push_back(IsMaster(parameter) ? parameter.detach() : parameter.detach().to(at::kFloat));
-    const auto states =
-        parameter.options().dtype(options.bf16_states ? at::kBFloat16 : at::kFloat).requires_grad(false);
-    first_.push_back(at::zeros_like(parameter, states));
-    second_.push_back(at::zeros_like(parameter, states));
+  if (Shards(options)) {
+    ShardParameters();
+  } else {
+    for (const at::Tensor& parameter : parameters_) weights_.push_back(parameter.detach());
+  }
+  for (const at::Tensor& weight : weights_) {
+    master_.push_back(IsMaster(weight) ? weight : weight.to(at::kFloat));
+    const auto states = weight.options().dtype(options.bf16_states ? at::kBFloat16 : at::kFloat);
+    first_.push_back(at::zeros_like(weight, states));
+    second_.push_back(at::zeros_like(weight, states));
   }
   SetRequiresGrad(model, true);
   additions_.resize(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i], std::make_unique<Hook>(*this, i));
   }
+  reduced_.resize(buckets_.size());
+  missing_.resize(buckets_.size());
+  for (size_t b = 0; b < buckets_.size(); ++b) bucket_of_.insert(bucket_of_.end(), buckets_[b].count(), b);
+  if (ShardsLayers()) ShardLayers();
+  EndPass();
 }
 
 Optimizer::~Optimizer() {
@@ -88,6 +121,14 @@ void Optimizer::Take(size_t i) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = parameters_[i].mutable_grad();
   if (!grad.defined()) return;
+  Add(grad, i);
+  grad.reset();
+  if (!ScattersEarly()) return;
+  --missing_[bucket_of_[i]];
+  ScatterReady();
+}
+
+void Optimizer::Add(const at::Tensor& grad, size_t i) {
   at::Tensor& sum = gradients_[i];
   if (options_.bf16_gradients) {
     if (!sum.defined() && grad.scalar_type() == at::kBFloat16) {
@@ -104,11 +145,73 @@ void Optimizer::Take(size_t i) {
     if (sum.scalar_type() != at::kFloat) sum = sum.to(at::kFloat);
     sum.add_(grad);
   }
-  grad.reset();
+}
+
+void Optimizer::ScatterReady() {
+  while (unscattered_ > 0 && missing_[unscattered_ - 1] == 0) ScatterBucket(--unscattered_);
+}
+
+// Whatever this backward has not reached has a gradient of zero.
+void Optimizer::EndPass() {
+  if (!ScattersEarly()) return;
+  std::ranges::fill(missing_, 0);
+  ScatterReady();
+  unscattered_ = buckets_.size();
+  for (size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].count();
+}
+
+void Optimizer::ScatterBucket(size_t b) {
+  const at::Tensor mine = Scattered(TakeFlatGradient(buckets_[b]));
+  reduced_[b] = reduced_[b].defined() ? reduced_[b].add_(mine) : mine;
+}
+
+// A bucket for each layer, between those of the embedding and of the rest.
+void Optimizer::ShardLayers() {
+  std::vector<LayerShards::Layer> layers;
+  for (size_t b = 1; b <= model_.layers.size(); ++b) {
+    layers.push_back({flat_[b], weights_[b], [this, b](const std::vector<at::Tensor>& gradients) {
+                        const at::Tensor mine = Scattered(FlatGradient(buckets_[b], gradients));
+                        reduced_[b] = reduced_[b].defined() ? reduced_[b].add_(mine) : mine;
+                      }});
+  }
+  shards_ = std::make_unique<LayerShards>(ranks_, std::move(layers));
+}
+
+// The parameters of a bucket become views of one buffer, which new weights are gathered into.
+void Optimizer::ShardParameters() {
+  const bool full = ShardsLayers();
+  buckets_ = full ? MakeBuckets(parameters_, ranks_.size(), LayerCounts(model_, parameters_.size()))
+                  : MakeBuckets(parameters_, ranks_.size(), kBucketElements);
+  for (const Bucket& bucket : buckets_) {
+    const at::Tensor flat =
+        at::zeros({ranks_.size() * bucket.piece}, parameters_[bucket.first].options().requires_grad(false));
+    for (size_t i = bucket.first; i < bucket.first + bucket.count(); ++i) {
+      const at::Tensor view = ViewInBucket(bucket, i, flat, parameters_[i].sizes());
+      view.copy_(parameters_[i]);
+      parameters_[i].set_data(view);
+    }
+    flat_.push_back(flat);
+    const at::Tensor piece = flat.narrow(0, ranks_.rank() * bucket.piece, bucket.piece);
+    const bool layer = full && !weights_.empty() && weights_.size() <= model_.layers.size();
+    weights_.push_back(layer ? piece.clone() : piece);
+  }
+}
+
+void Optimizer::GatherWeights() {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (!IsLayer(b)) flat_[b].copy_(ranks_.Gather(weights_[b]));
+  }
+  if (shards_ != nullptr) shards_->ReleaseAll();  // what was gathered before is out of date
 }
 
 void Optimizer::Accumulate() {
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i);
+  EndPass();
+}
+
+void Optimizer::PassWithoutGradient() {
+  const at::NoGradGuard no_grad;
+  EndPass();
 }
 
 void Optimizer::AccumulateZeros() {
@@ -118,8 +221,50 @@ void Optimizer::AccumulateZeros() {
   }
 }
 
+// A rank without samples has no gradients, and a parameter that no rank's loss reaches stays without one.
+void Optimizer::ReduceGradient() {
+  if (ranks_.alone()) return;
+  const at::NoGradGuard no_grad;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (!ScattersEarly() && !IsLayer(b)) ScatterBucket(b);
+    if (!reduced_[b].defined()) reduced_[b] = at::zeros_like(weights_[b], at::kFloat);
+  }
+  if (sharded()) return;
+  std::vector<double> found;
+  for (const at::Tensor& grad : gradients_) found.push_back(grad.defined() ? 1 : 0);
+  ranks_.Sum(found.data(), found.size());
+  for (const Bucket& bucket : MakeBuckets(parameters_, 1, kBucketElements)) ReduceBucket(bucket, found);
+}
+
+// In float32; `gradients` are those of the bucket's parameters.
+at::Tensor Optimizer::FlatGradient(const Bucket& bucket, std::span<const at::Tensor> gradients) const {
+  const int64_t pieces = sharded() ? ranks_.size() : 1;
+  const at::Tensor flat = at::zeros(
+      {pieces * bucket.piece}, parameters_[bucket.first].options().dtype(at::kFloat).requires_grad(false));
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor& grad = gradients[i];
+    if (grad.defined()) ViewInBucket(bucket, bucket.first + i, flat, grad.sizes()).copy_(grad);
+  }
+  return flat;
+}
+
+// The same of what was accumulated, which is forgotten.
+at::Tensor Optimizer::TakeFlatGradient(const Bucket& bucket) {
+  const std::span<at::Tensor> here = std::span(gradients_).subspan(bucket.first, bucket.count());
+  const at::Tensor flat = FlatGradient(bucket, here);
+  for (at::Tensor& grad : here) grad.reset();
+  return flat;
+}
+
+void Optimizer::ReduceBucket(const Bucket& bucket, std::span<const double> found) {
+  const at::Tensor flat = ranks_.Sum(TakeFlatGradient(bucket));
+  for (size_t i = bucket.first; i < bucket.first + bucket.count(); ++i) {
+    if (found[i] > 0) gradients_[i] = ViewInBucket(bucket, i, flat, parameters_[i].sizes());
+  }
+}
+
 void Optimizer::CorruptGradient() {
-  for (at::Tensor& grad : gradients_) {
+  for (at::Tensor& grad : PieceGradients()) {
     if (!grad.defined()) continue;
     grad.flatten()[0].fill_(std::numeric_limits<double>::quiet_NaN());
     return;
@@ -129,12 +274,13 @@ void Optimizer::CorruptGradient() {
 void Optimizer::DropGradient() {
   for (at::Tensor& grad : gradients_) grad.reset();
   std::ranges::fill(additions_, 0);
+  for (at::Tensor& grad : reduced_) grad.reset();
 }
 
-double Optimizer::GradientNorm() const {
+double Optimizer::GradientNorm() {
   double squares = 0;
   std::vector<at::Tensor> norms;
-  for (const at::Tensor& grad : gradients_) {
+  for (const at::Tensor& grad : PieceGradients()) {
     if (!grad.defined()) continue;
     if (grad.is_cuda()) {
       norms.push_back(at::linalg_vector_norm(grad, 2, std::nullopt, false, at::kFloat));
@@ -142,15 +288,19 @@ double Optimizer::GradientNorm() const {
       squares += SquaredNormCpu(grad.const_data_ptr(), TypeOf(grad), grad.numel());
     }
   }
-  if (!norms.empty()) return at::linalg_vector_norm(at::stack(norms).to(at::kDouble), 2).item<double>();
+  double norm = norms.empty() ? std::sqrt(squares)
+                              : at::linalg_vector_norm(at::stack(norms).to(at::kDouble), 2).item<double>();
+  if (!sharded()) return norm;
+  squares = norm * norm;
+  ranks_.Sum(&squares, 1);
   return std::sqrt(squares);
 }
 
 void Optimizer::UpdateParameter(size_t i, double lr, double grad_scale) {
-  const at::Tensor& grad = gradients_[i];
+  const at::Tensor& grad = PieceGradients()[i];
   const AdamWArrays arrays{
       .parameter = master_[i].mutable_data_ptr<float>(),
-      .copy = IsMaster(parameters_[i]) ? nullptr : parameters_[i].mutable_data_ptr(),
+      .copy = IsMaster(weights_[i]) ? nullptr : weights_[i].mutable_data_ptr(),
       .gradient = grad.const_data_ptr(),
       .gradient_type = TypeOf(grad),
       .first = first_[i].mutable_data_ptr(),
@@ -175,9 +325,10 @@ UpdateResult Optimizer::Update(double lr) {
     ++updates_;
     // torch.nn.utils.clip_grad_norm_ adds the same millionth.
     const double scale = options_.clip > 0 ? std::min(1.0, options_.clip / (result.grad_norm + 1e-6)) : 1.0;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (gradients_[i].defined()) UpdateParameter(i, lr, scale);
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      if (PieceGradients()[i].defined()) UpdateParameter(i, lr, scale);
     }
+    GatherWeights();
     if (model_.lora) MergeAdapters(model_);
   }
   DropGradient();
@@ -189,12 +340,39 @@ std::vector<StateTensor> Optimizer::State() const {
   for (const StoredTensor& stored : TrainedTensors(model_)) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (!parameters_[i].is_same(stored.parameter)) continue;
-      state.push_back({"master." + stored.name, stored.Part(master_[i])});
-      state.push_back({"first." + stored.name, stored.Part(first_[i])});
-      state.push_back({"second." + stored.name, stored.Part(second_[i])});
+      if (sharded()) {
+        AddShardedState(stored, i, &state);
+        continue;
+      }
+      for (const auto& [kind, tensors] :
+           {std::pair("master.", &master_), {"first.", &first_}, {"second.", &second_}}) {
+        const at::Tensor part = stored.Part((*tensors)[i]);
+        state.push_back({kind + stored.name, part, 0, part.numel()});
+      }
     }
   }
   return state;
+}
+
+// What the tensor's place in the bucket and this rank's piece of it have in common.
+void Optimizer::AddShardedState(const StoredTensor& stored, size_t parameter,
+                                std::vector<StateTensor>* state) const {
+  size_t b = 0;
+  while (b + 1 < buckets_.size() && buckets_[b + 1].first <= parameter) ++b;
+  const Bucket& bucket = buckets_[b];
+  const at::Tensor& whole = parameters_[parameter];
+  const at::Tensor part = stored.Part(whole);
+  const int64_t tensor_begin =
+      bucket.offsets[parameter - bucket.first] + part.storage_offset() - whole.storage_offset();
+  const int64_t piece_begin = ranks_.rank() * bucket.piece;
+  const int64_t begin = std::max(tensor_begin, piece_begin);
+  const int64_t end = std::min(tensor_begin + part.numel(), piece_begin + bucket.piece);
+  if (begin >= end) return;
+  for (const auto& [kind, tensors] :
+       {std::pair("master.", &master_), {"first.", &first_}, {"second.", &second_}}) {
+    state->push_back({kind + stored.name, (*tensors)[b].narrow(0, begin - piece_begin, end - begin),
+                      begin - tensor_begin, part.numel()});
+  }
 }
 
 std::vector<at::Tensor> Optimizer::StateTensors() const {
@@ -205,12 +383,30 @@ std::vector<at::Tensor> Optimizer::StateTensors() const {
   return tensors;
 }
 
+int64_t Optimizer::ResidentBytes() const {
+  int64_t bytes = 0;
+  const auto add = [&](const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  };
+  add(first_);
+  add(second_);
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (!IsMaster(weights_[i])) bytes += static_cast<int64_t>(master_[i].nbytes());
+  }
+  if (!sharded()) add(parameters_);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    bytes += static_cast<int64_t>(IsLayer(b) ? weights_[b].nbytes() : flat_[b].nbytes());
+  }
+  return bytes;
+}
+
 void Optimizer::Restored(int64_t updates) {
   const at::NoGradGuard no_grad;
   updates_ = updates;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!IsMaster(parameters_[i])) parameters_[i].copy_(master_[i]);
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (!IsMaster(weights_[i])) weights_[i].copy_(master_[i]);
   }
+  GatherWeights();
   if (model_.lora) MergeAdapters(model_);
 }
 

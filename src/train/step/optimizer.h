@@ -5,11 +5,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
 #include "model/model.h"
+#include "ops/ranks.h"
+#include "train/parallel/buckets.h"
+#include "train/parallel/layer_shards.h"
 
 namespace augur {
 
@@ -24,9 +29,11 @@ struct OptimizerOptions {
   bool bf16_states = false;
   // Add gradients up in bfloat16, rounded likewise; otherwise in float32.
   bool bf16_gradients = false;
+  // What is divided among the ranks; not auto.
+  Shard shard = Shard::kNone;
 };
 
-OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields);
+OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields, const ParallelSection& parallel = {});
 
 struct UpdateResult {
   double grad_norm = 0;  // before clipping
@@ -34,17 +41,21 @@ struct UpdateResult {
 };
 
 // A tensor of the training state under the name of its part of the model: "master.model.norm.weight",
-// "first.…", "second.…". A view; writing to it changes the state.
+// "first.…", "second.…". A view; writing to it changes the state. Where states are sharded, the flat part of
+// it that this rank has.
 struct StateTensor {
   std::string name;
   at::Tensor tensor;
+  int64_t begin = 0;  // of the part, in elements
+  int64_t whole = 0;  // elements of all parts
 };
 
 class Optimizer {
  public:
   // What of the model is trained (model.h) requires gradients from now on; adapters are merged again after
   // every update. A float32 model is its own master; of a bfloat16 one the master is a copy, and the model
-  // follows it. The Model must outlive this object.
+  // follows it. The Model must outlive this object. Where states are sharded,
+  // what is trained moves to other memory.
   Optimizer(const Model& model, const OptimizerOptions& options);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;  // the parameters know where it is
@@ -54,9 +65,14 @@ class Optimizer {
   // With one micro-batch nothing is copied. Accumulate takes gradients that stand in the parameters from
   // elsewhere.
   void Accumulate();
+  // By a rank that is done with its micro-batches while others go on: each of its passes has one of theirs.
+  void PassWithoutGradient();
 
   // For a minibatch in which nothing has a gradient: the update is that of zeros.
   void AccumulateZeros();
+
+  // Makes the accumulated gradients those of all ranks together. Before Update, on every rank.
+  void ReduceGradient();
 
   // Applies the accumulated gradients and forgets them.
   UpdateResult Update(double lr);
@@ -69,10 +85,21 @@ class Optimizer {
   void DropGradient();
 
   // The gradients accumulated so far, in the order of TrainedParameters(); undefined where there is none.
+  // Not where states are sharded.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
 
+  bool sharded() const { return !buckets_.empty(); }
+  // Of the layers' weights, where they are sharded too; otherwise null.
+  LayerShards* layer_shards() const { return shards_.get(); }
+  // Bytes of weights, master weights and averages that this rank keeps between updates.
+  int64_t ResidentBytes() const;
+  // Those that a sharded state is spread over.
+  const Ranks& shard_ranks() const { return ranks_; }
+  // Whether this rank has something to write to a checkpoint.
+  bool writes_state() const { return sharded() ? across_.first() : ranks_.first(); }
+
   int64_t updates() const { return updates_; }
-  // Everything a checkpoint must hold beside updates().
+  // Everything a checkpoint must hold beside updates(), as far as this rank has it.
   std::vector<StateTensor> State() const;
   // The same values as whole tensors, whichever parts the model's files have; not copies.
   std::vector<at::Tensor> StateTensors() const;
@@ -82,13 +109,44 @@ class Optimizer {
  private:
   struct Hook;
   void Take(size_t i);
-  double GradientNorm() const;
+  void Add(const at::Tensor& grad, size_t i);
+  // Gradients are spread over the ranks while the backward goes on, not after the last one.
+  bool ScattersEarly() const { return sharded() && shards_ == nullptr; }
+  void ScatterReady();
+  void EndPass();
+  void ShardParameters();
+  void ShardLayers();
+  // Adapters train little, and the layers under them stay whole.
+  bool ShardsLayers() const { return Shards(options_) && options_.shard == Shard::kFull && !model_.lora; }
+  static bool Shards(const OptimizerOptions& options);
+  bool IsLayer(size_t bucket) const { return shards_ != nullptr && bucket >= 1 && bucket <= shards_->size(); }
+  at::Tensor FlatGradient(const Bucket& bucket, std::span<const at::Tensor> gradients) const;
+  at::Tensor TakeFlatGradient(const Bucket& bucket);
+  // This rank's part of the sum over all ranks.
+  at::Tensor Scattered(const at::Tensor& flat) const { return across_.Sum(ranks_.ScatterSum(flat)); }
+  void ScatterBucket(size_t b);
+  void ReduceBucket(const Bucket& bucket, std::span<const double> found);
+  void GatherWeights();
+  std::vector<at::Tensor>& PieceGradients() { return sharded() ? reduced_ : gradients_; }
+  double GradientNorm();
+  void AddShardedState(const StoredTensor& stored, size_t parameter, std::vector<StateTensor>* state) const;
   void UpdateParameter(size_t i, double lr, double grad_scale);
 
   const Model& model_;
   const OptimizerOptions options_;
-  std::vector<at::Tensor> parameters_, master_, first_, second_, gradients_;
-  std::vector<uint64_t> additions_;  // to each gradient of this update
+  const Ranks ranks_;                               // that share a state, or where none is shared all
+  const Ranks across_;                              // that have the same part of it
+  std::vector<at::Tensor> parameters_, gradients_;  // the model's
+  std::vector<uint64_t> additions_;                 // to each gradient of this update
+  // What this rank updates: the parameters, or where states are sharded its piece of each bucket.
+  std::vector<at::Tensor> weights_, master_, first_, second_;
+  std::vector<Bucket> buckets_;          // none: not sharded
+  std::vector<at::Tensor> flat_;         // the parameters of each bucket
+  std::vector<at::Tensor> reduced_;      // gradients of the pieces
+  std::vector<size_t> bucket_of_;        // by parameter
+  std::vector<size_t> missing_;          // gradients of each bucket that this backward has yet to make
+  size_t unscattered_ = 0;               // buckets of this backward; the last goes first, on every rank
+  std::unique_ptr<LayerShards> shards_;  // of the buckets from the second on
   int64_t updates_ = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "ops/linear_policy_loss.h"
 #include "ops/log_probs.h"
 #include "ops/typed_data.h"
+#include "train/parallel/shares.h"
 
 namespace augur {
 namespace {
@@ -170,62 +171,169 @@ size_t CountWithGradient(std::span<const TrainSample> samples, const StepLoss& l
 // Where micro-batches begin, and the end: those that the backward needs first, the rest apart.
 std::vector<size_t> MicroBatchCuts(std::span<const TrainSample> samples, const StepLoss& loss) {
   const size_t needed = CountWithGradient(samples, loss);
-  std::vector<size_t> cuts = SplitByTokens(samples.first(needed), loss.micro_tokens);
+  std::vector<int64_t> lengths;
+  for (const TrainSample& sample : samples) lengths.push_back(sample.length());
+  const std::span<const int64_t> all = lengths;
+  std::vector<size_t> cuts = SplitByTokens(all.first(needed), loss.micro_tokens);
   cuts.pop_back();
-  for (const size_t cut : SplitByTokens(samples.subspan(needed), loss.micro_tokens))
-    cuts.push_back(needed + cut);
+  for (const size_t cut : SplitByTokens(all.subspan(needed), loss.micro_tokens)) cuts.push_back(needed + cut);
   return cuts;
 }
 
+// Micro-batches of this rank that have a backward.
+size_t PassesWithGradient(const MinibatchShare& share, const StepLoss& loss) {
+  const size_t needed = CountWithGradient(share.samples, loss);
+  return static_cast<size_t>(std::ranges::count_if(share.cuts.begin(), share.cuts.end() - 1,
+                                                   [&](size_t cut) { return cut < needed; }));
+}
+
+// The samples that this rank takes of these, and where its micro-batches begin.
+struct SampleShare {
+  std::vector<size_t> places;
+  std::vector<size_t> cuts;
+  size_t passes = 0;  // micro-batches of the rank that has most
+};
+
+SampleShare ShareOf(std::span<const TrainSample> samples, int64_t micro_tokens, const Ranks& ranks) {
+  std::vector<int64_t> lengths;
+  for (const TrainSample& sample : samples) lengths.push_back(sample.length());
+  const std::vector<std::vector<size_t>> shares = BalancedShares(lengths, ranks.size());
+  SampleShare mine;
+  std::vector<int64_t> my_lengths;
+  for (size_t r = 0; r < shares.size(); ++r) {
+    std::vector<int64_t> here;
+    for (const size_t place : shares[r]) here.push_back(lengths[place]);
+    std::vector<size_t> cuts = SplitByTokens(here, micro_tokens);
+    mine.passes = std::max(mine.passes, cuts.size() - 1);
+    if (static_cast<int>(r) == ranks.rank()) {
+      mine.places = shares[r];
+      mine.cuts = std::move(cuts);
+      my_lengths = std::move(here);
+    }
+  }
+  CutFurther(my_lengths, mine.passes, &mine.cuts);
+  return mine;
+}
+
+// All of a minibatch.
+MinibatchShare WholeShare(std::span<const TrainSample> samples, const StepLoss& loss) {
+  MinibatchShare share{.samples = {samples.begin(), samples.end()},
+                       .weights = PlainWeights(loss.aggregation, samples, loss.horizon),
+                       .cuts = MicroBatchCuts(samples, loss),
+                       .has_gradient = CountWithGradient(samples, loss) > 0};
+  for (const TrainSample& sample : samples) share.minibatch_tokens += sample.length();
+  share.gradient_passes = PassesWithGradient(share, loss);
+  share.other_passes = share.cuts.size() - 1 - share.gradient_passes;
+  return share;
+}
+
 }  // namespace
+
+void KeepPace(const Model& model, const ForwardOptions& forward, size_t passes, size_t most, bool backward) {
+  if (forward.store == nullptr) return;
+  for (size_t i = passes; i < most; ++i) PassLayers(*forward.store, model.layers.size(), backward);
+}
 
 bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
   return sample.advantage != 0 || loss.entropy_bonus != 0 || loss.kl_coef != 0 || loss.load_balance_coef != 0;
 }
 
+MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss, const Ranks& ranks) {
+  const std::vector<float> weights = PlainWeights(loss.aggregation, minibatch, loss.horizon);
+  const size_t needed = CountWithGradient(minibatch, loss);
+  std::vector<size_t> begins;  // of each sample's weights
+  size_t tokens = 0;
+  for (size_t i = 0; i < minibatch.size(); ++i) {
+    minibatch[i].place = i;
+    begins.push_back(tokens);
+    tokens += static_cast<size_t>(minibatch[i].tokens());
+  }
+  MinibatchShare share;
+  for (const TrainSample& sample : minibatch) share.minibatch_tokens += sample.length();
+  share.has_gradient = needed > 0;
+  share.cuts = {0};
+  for (const auto& [begin, end] : {std::pair(size_t{0}, needed), {needed, minibatch.size()}}) {
+    const SampleShare mine = ShareOf(minibatch.subspan(begin, end - begin), loss.micro_tokens, ranks);
+    (begin == 0 && end == needed ? share.gradient_passes : share.other_passes) = mine.passes;
+    for (size_t i = 1; i < mine.cuts.size(); ++i) share.cuts.push_back(share.samples.size() + mine.cuts[i]);
+    for (const size_t place : mine.places) {
+      TrainSample& sample = minibatch[begin + place];
+      const float* first = weights.data() + begins[begin + place];
+      share.weights.insert(share.weights.end(), first, first + sample.tokens());
+      share.samples.push_back(std::move(sample));
+    }
+  }
+  return share;
+}
+
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
                              const StepLoss& loss, const DecisionVisitor& visit) {
-  const std::vector<float> weights = SampleWeights(loss.aggregation, samples, loss.horizon);
-  const size_t needed = CountWithGradient(samples, loss);
-  const std::vector<size_t> cuts = MicroBatchCuts(samples, loss);
+  return AccumulateShare(model, optimizer, WholeShare(samples, loss), loss, visit);
+}
+
+StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const MinibatchShare& share,
+                         const StepLoss& loss, const DecisionVisitor& visit) {
+  const std::span<const TrainSample> samples = share.samples;
+  const std::vector<size_t>& cuts = share.cuts;
+  std::vector<float> weights = share.weights;
+  WeighByImportance(samples, &weights);
   StepSums total;
-  double all_tokens = 0;
-  for (const TrainSample& sample : samples) all_tokens += static_cast<double>(sample.length());
   const float* weight = weights.data();
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const at::AutoGradMode recording(cuts[i] < needed);  // the rest is there for its figures alone
+  const size_t count = cuts.size() - 1, with_gradient = PassesWithGradient(share, loss);
+  const auto keep_pace = [&] {
+    KeepPace(model, loss.forward, with_gradient, share.gradient_passes, /*backward=*/true);
+    for (size_t i = with_gradient; i < share.gradient_passes; ++i) optimizer.PassWithoutGradient();
+  };
+  for (size_t i = 0; i < count; ++i) {
+    if (i == with_gradient) keep_pace();
+    const at::AutoGradMode recording(i < with_gradient);  // the rest is there for its figures alone
     const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     size_t tokens = 0;
     for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
     const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
     weight += tokens;
-    const PolicyLoss out =
-        MicroStep(model, batch, loss, static_cast<double>(batch.packed.tokens.size(0)) / all_tokens, &total);
-    optimizer.Accumulate();
+    const double token_share =
+        static_cast<double>(batch.packed.tokens.size(0)) / static_cast<double>(share.minibatch_tokens);
+    const PolicyLoss out = MicroStep(model, batch, loss, token_share, &total);
+    if (i < with_gradient) optimizer.Accumulate();
     if (visit) visit(batch, out);
   }
-  if (needed == 0) optimizer.AccumulateZeros();
+  if (with_gradient == count) keep_pace();
+  KeepPace(model, loss.forward, count - with_gradient, share.other_passes, /*backward=*/false);
+  if (!share.has_gradient) optimizer.AccumulateZeros();
   if (total.expert_load.defined()) total.expert_load = total.expert_load.cpu();
   return total;
 }
 
 void ForEachScored(const Model& model, std::span<const TrainSample> samples, const StepLoss& loss,
                    const ScoreVisitor& visit) {
+  MinibatchShare share = WholeShare(samples, loss);
+  if (loss.forward.store != nullptr) {  // each rank has samples of its own
+    share.gradient_passes = 0;
+    share.other_passes = static_cast<size_t>(Ranks::World().Max(static_cast<double>(share.cuts.size() - 1)));
+  }
+  ForEachScored(model, share, loss, visit);
+}
+
+void ForEachScored(const Model& model, const MinibatchShare& share, const StepLoss& loss,
+                   const ScoreVisitor& visit) {
   const at::NoGradGuard no_grad;
-  const std::vector<size_t> cuts = MicroBatchCuts(samples, loss);
+  const std::vector<size_t>& cuts = share.cuts;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    const auto part = std::span(share.samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
     const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
     const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
     const at::Tensor hidden = Forward(model, batch.packed, OptionsFor(batch, loss)).hidden;
     visit(batch, ScoreBatch(model, hidden, batch, loss));
   }
+  KeepPace(model, loss.forward, cuts.size() - 1, share.gradient_passes + share.other_passes,
+           /*backward=*/false);
 }
 
-std::vector<std::vector<float>> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+std::vector<std::vector<float>> ScoreSupport(const Model& model, const MinibatchShare& share,
                                              const StepLoss& loss) {
   std::vector<std::vector<float>> found;
-  ForEachScored(model, samples, loss, [&](const MicroBatch& batch, const LogProbs& policy) {
+  ForEachScored(model, share, loss, [&](const MicroBatch& batch, const LogProbs& policy) {
     const at::Tensor support = policy.support.cpu().contiguous();
     const float* row = ConstData<float>(support);
     for (const TrainSample& sample : batch.samples) {

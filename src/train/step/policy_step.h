@@ -9,6 +9,7 @@
 #include "kernels/head/surrogate.h"
 #include "mask/rule.h"
 #include "model/model.h"
+#include "ops/ranks.h"
 #include "train/step/batch.h"
 #include "train/step/optimizer.h"
 
@@ -64,15 +65,42 @@ bool HasGradient(const TrainSample& sample, const StepLoss& loss);
 StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span<const TrainSample> samples,
                              const StepLoss& loss, const DecisionVisitor& visit = {});
 
+// What one rank learns from of a minibatch: all of it where it is alone.
+struct MinibatchShare {
+  std::vector<TrainSample> samples;  // those that HasGradient first
+  std::vector<float> weights;        // of their tokens, without importance, within the whole minibatch
+  std::vector<size_t> cuts;          // where its micro-batches begin, and the end
+  bool has_gradient = false;         // the minibatch, of whichever rank
+  int64_t minibatch_tokens = 0;      // of whole sequences, on all ranks
+  // Most micro-batches that any rank has, with gradients and without: every rank makes as many passes.
+  size_t gradient_passes = 0;
+  size_t other_passes = 0;
+};
+
+// This rank's share of a minibatch in which those that HasGradient go first; the samples are moved out of it.
+// Ranks have about as many tokens each, in as many micro-batches where they have samples enough.
+MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss, const Ranks& ranks);
+
+// Where layers are sharded every rank must ask for them as often as the others: one that is done with its own
+// `passes` goes on asking until there are `most`.
+void KeepPace(const Model& model, const ForwardOptions& forward, size_t passes, size_t most, bool backward);
+
+// Adds the share's gradient to the optimizer's; its sums.
+StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const MinibatchShare& share,
+                         const StepLoss& loss, const DecisionVisitor& visit = {});
+
 // What a model, at loss.temperature, makes of the responses' recorded supports: called with every
 // micro-batch, split as AccumulateMinibatch would split these samples, so that the numbers are those of the
 // loss.
 using ScoreVisitor = std::function<void(const MicroBatch&, const LogProbs&)>;
 void ForEachScored(const Model& model, std::span<const TrainSample> samples, const StepLoss& loss,
                    const ScoreVisitor& visit);
+// Split as the share is.
+void ForEachScored(const Model& model, const MinibatchShare& share, const StepLoss& loss,
+                   const ScoreVisitor& visit);
 
-// The same by sample: [tokens, columns] log-probs, -inf in unused columns.
-std::vector<std::vector<float>> ScoreSupport(const Model& model, std::span<const TrainSample> samples,
+// The same of a share, by sample: [tokens, columns] log-probs, -inf in unused columns.
+std::vector<std::vector<float>> ScoreSupport(const Model& model, const MinibatchShare& share,
                                              const StepLoss& loss);
 
 }  // namespace augur

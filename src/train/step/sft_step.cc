@@ -5,6 +5,7 @@
 
 #include "ops/linear_policy_loss.h"
 #include "train/step/batch.h"
+#include "train/step/policy_step.h"
 
 namespace augur {
 namespace {
@@ -42,14 +43,18 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
   for (const SftExample& example : examples) rollouts.push_back(AsRollout(example));
   std::vector<TrainSample> samples;
   for (const Rollout& rollout : rollouts) samples.push_back({.rollout = &rollout});
-  const std::vector<float> weights = SampleWeights(Aggregation::kTokenMean, samples, 0);
-  const std::vector<size_t> cuts = SplitByTokens(samples, micro_tokens);
+  StepLoss loss;  // of which every sample takes part
+  loss.micro_tokens = micro_tokens;
+  loss.entropy_bonus = 1;
+  const MinibatchShare share = TakeShare(samples, loss, Ranks::World());
+  const std::vector<size_t>& cuts = share.cuts;
+  const std::vector<float>& weights = share.weights;
   SftSums sums;
   int64_t total = 0;
-  for (const TrainSample& sample : samples) total += sample.length();
+  for (const TrainSample& sample : share.samples) total += sample.length();
   const float* weight = weights.data();
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const auto part = std::span(samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    const auto part = std::span(share.samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
     size_t tokens = 0;
     for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
     const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
@@ -62,7 +67,13 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
     sums.packed_tokens += batch.packed.tokens.size(0);
     if (progress) progress(sums.packed_tokens, total);
   }
-  sums.loss /= static_cast<double>(sums.tokens);
+  KeepPace(model, forward, cuts.size() - 1, share.gradient_passes, /*backward=*/true);
+  for (size_t i = cuts.size() - 1; i < share.gradient_passes; ++i) optimizer.PassWithoutGradient();
+  double all[] = {sums.loss, static_cast<double>(sums.tokens), static_cast<double>(sums.packed_tokens)};
+  Ranks::World().Sum(all, std::size(all));
+  sums.loss = all[0] / all[1];
+  sums.tokens = static_cast<int64_t>(all[1]);
+  sums.packed_tokens = static_cast<int64_t>(all[2]);
   return sums;
 }
 

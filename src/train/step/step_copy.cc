@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/memory.h"
+#include "ops/ranks.h"
 
 namespace augur {
 
@@ -14,7 +15,7 @@ bool StepCopy::Fits() {
   if (refused_ || !tensors_.empty()) return !refused_;
   int64_t bytes = 0;
   for (const at::Tensor& tensor : optimizer_.StateTensors()) bytes += static_cast<int64_t>(tensor.nbytes());
-  refused_ = bytes > AvailableMemory() / 2;
+  refused_ = Ranks::World().Max(bytes > AvailableMemory() / 2 ? 1 : 0) > 0;
   if (refused_) {
     fmt::print(stderr,
                "augur: warning: {:.0f} GiB for a copy of the training state are not free: a signal amid a "

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/safetensors.h"
@@ -52,17 +54,37 @@ void WriteTensors(const std::vector<std::pair<std::string, at::Tensor>>& tensors
   WriteSafetensors(path, std::move(sources), {});
 }
 
+// Of all ranks' samples, in the order of the minibatch.
+std::string AllLines(std::span<const TrainSample> samples, const Ranks& ranks) {
+  ByteWriter mine;
+  for (const TrainSample& sample : samples) {
+    mine.Put(sample.place);
+    mine.Put(ToJson(sample).dump() + "\n");
+  }
+  std::map<size_t, std::string> lines;
+  for (const std::string& bytes : ranks.GatherBytes(mine.bytes())) {
+    for (ByteReader in(bytes); !in.done();) {
+      const auto place = in.Next<size_t>();
+      in.Get(&lines[place]);
+    }
+  }
+  std::string all;
+  for (const auto& [place, line] : lines) all += line;
+  return all;
+}
+
 }  // namespace
 
 StepDump::StepDump(const std::filesystem::path& directory, const Model& model, Optimizer& optimizer)
     : directory_(directory), model_(model), optimizer_(optimizer) {
+  if (!ranks_.first()) return;
   SaveModel(model, directory / "before");
   if (model.lora) SaveAdapter(model, "", directory / "before_adapter");
 }
 
 void StepDump::BeforeUpdate(std::span<const TrainSample> samples, const StepSums& sums) {
-  std::string lines;
-  for (const TrainSample& sample : samples) lines += ToJson(sample).dump() + "\n";
+  const std::string lines = AllLines(samples, ranks_);
+  if (!ranks_.first()) return;
   WriteFileAtomically(directory_ / fmt::format("update_{}.jsonl", update_), lines);
   loss_ = sums.sums[kSumLoss];
   gradients_.clear();
@@ -79,6 +101,7 @@ void StepDump::BeforeUpdate(std::span<const TrainSample> samples, const StepSums
 }
 
 void StepDump::AfterUpdate(const UpdateResult& result) {
+  if (!ranks_.first()) return;
   std::vector<std::pair<std::string, at::Tensor>> tensors = std::move(gradients_);
   for (const StateTensor& state : optimizer_.State()) {
     if (state.name.starts_with("master."))

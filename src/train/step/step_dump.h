@@ -21,6 +21,7 @@ class StepDump {
   void AfterUpdate(const UpdateResult& result);
 
  private:
+  const Ranks ranks_ = Ranks::World();
   const std::filesystem::path directory_;
   const Model& model_;
   Optimizer& optimizer_;

@@ -12,7 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void Fill(const fs::path& directory) { std::ofstream(directory / "tensors.safetensors") << "weights"; }
+void Write(const CheckpointStore& store, int64_t step, int64_t keep) {
+  store.Begin(step);
+  std::ofstream(store.Unfinished(step) / "tensors.safetensors") << "weights";
+  store.Publish(step, keep);
+}
 
 class CheckpointStoreTest : public testing::Test {
  protected:
@@ -31,20 +35,20 @@ TEST_F(CheckpointStoreTest, NothingIsPublishedThatCannotBePointedTo) {
   const fs::path pointer = store.directory() / "latest_checkpointed_iteration.txt";
   fs::create_directory(pointer);
   std::ofstream(pointer / "in the way") << "";
-  EXPECT_THROW(store.Write(1, 1, Fill), Error);
+  EXPECT_THROW(Write(store, 1, 1), Error);
   EXPECT_TRUE(store.Steps().empty());
 }
 
 TEST_F(CheckpointStoreTest, TheOneBeforeServesWhenThePointedToWasNotPublished) {
   const CheckpointStore store(run_);
-  store.Write(1, 0, Fill);
+  Write(store, 1, 0);
   store.Point(2);
   EXPECT_EQ(store.FindCurrent([](const std::string& line) { ADD_FAILURE() << line; }), store.PathOf(1));
 }
 
 TEST_F(CheckpointStoreTest, TheNewestRemain) {
   const CheckpointStore store(run_);
-  for (int64_t step = 1; step <= 4; ++step) store.Write(step, 2, Fill);
+  for (int64_t step = 1; step <= 4; ++step) Write(store, step, 2);
   EXPECT_EQ(store.Steps(), (std::vector<int64_t>{3, 4}));
 }
 

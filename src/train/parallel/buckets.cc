@@ -1,0 +1,56 @@
+#include "train/parallel/buckets.h"
+
+#include <limits>
+#include <utility>
+
+namespace augur {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // elements, so that every parameter may be read by wide loads
+
+int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+}  // namespace
+
+std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int ranks, int64_t most) {
+  std::vector<Bucket> buckets;
+  int64_t filled = 0;
+  const auto close = [&] {
+    if (!buckets.empty()) buckets.back().piece = RoundUp(RoundUp(filled, ranks) / ranks, kAlignment);
+  };
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int64_t size = RoundUp(parameters[i].numel(), kAlignment);
+    const bool other_type = i > 0 && parameters[i].scalar_type() != parameters[i - 1].scalar_type();
+    if (buckets.empty() || other_type || filled + size > most) {
+      close();
+      buckets.push_back({i, {}, 0});
+      filled = 0;
+    }
+    buckets.back().offsets.push_back(filled);
+    filled += size;
+  }
+  close();
+  return buckets;
+}
+
+std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int ranks,
+                                std::span<const size_t> counts) {
+  std::vector<Bucket> buckets;
+  size_t first = 0;
+  for (const size_t count : counts) {
+    Bucket bucket =
+        MakeBuckets(parameters.subspan(first, count), ranks, std::numeric_limits<int64_t>::max()).front();
+    bucket.first = first;
+    buckets.push_back(std::move(bucket));
+    first += count;
+  }
+  return buckets;
+}
+
+at::Tensor ViewInBucket(const Bucket& bucket, size_t parameter, const at::Tensor& flat,
+                        at::IntArrayRef shape) {
+  const int64_t size = c10::multiply_integers(shape);
+  return flat.narrow(0, bucket.offsets[parameter - bucket.first], size).view(shape);
+}
+
+}  // namespace augur

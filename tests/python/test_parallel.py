@@ -1,0 +1,300 @@
+"""N processes that torchrun starts do what one does: the same figures, checkpoints that any number reads."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from conftest import ROOT, run_augur
+from train_runs import (
+    make_guesser,
+    make_moe_policy,
+    make_policy,
+    read_lines,
+    read_metrics,
+    without_times,
+    write_config,
+    write_guesses,
+)
+
+TINY = ROOT / "models" / "tiny"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+# What torchrun passes on must not come from an outer one.
+for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+    ENVIRONMENT.pop(name, None)
+
+
+def start_ranks(count: int, *args, launcher: tuple = (), **kwargs) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *launcher]
+    return subprocess.Popen(
+        [*command, "-m", "augur", *map(str, args)],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **kwargs,
+    )
+
+
+def run_ranks(count: int, *args, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess:
+    process = start_ranks(count, *args)
+    out, err = process.communicate(stdin, timeout=300)
+    if check and process.returncode != 0:
+        raise AssertionError(
+            f"{count} ranks of augur {' '.join(map(str, args))} ended with {process.returncode}: {err}"
+        )
+    return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def assert_close(lines: list[dict], expected: list[dict], tolerance: float = 1e-5) -> None:
+    """Every figure but times, within rounding."""
+    lines, expected = without_times(lines), without_times(expected)
+    assert [line["step"] for line in lines] == [line["step"] for line in expected]
+    for line, truth in zip(lines, expected, strict=True):
+        assert line["data"].keys() == truth["data"].keys()
+        for name, value in truth["data"].items():
+            # Differences between trainer and engine are rounding and nothing else.
+            absolute = 5e-6 if name.startswith("mismatch") else 1e-7
+            assert line["data"][name] == pytest.approx(value, rel=tolerance, abs=absolute), (line["step"], name)
+
+
+@pytest.fixture(scope="module")
+def guesser(tmp_path_factory) -> tuple[Path, Path]:
+    directory = tmp_path_factory.mktemp("guesser")
+    return make_guesser(directory / "model"), write_guesses(directory / "guesses.jsonl")
+
+
+def rl_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) -> Path:
+    """Five steps with everything that looks at the whole batch: three prompts a minibatch, dynamic sampling,
+    evaluation, a KL penalty, an audit, a budget of tokens outside."""
+    settings = dict(
+        data__train=f"[{guesser[1]}]", rollout__prompts=6, rollout__group=3, train__minibatch=3, train__epochs=2,
+        train__steps=5, train__lr=0.002, algorithm__dynamic_sampling="true", algorithm__kl_coef=0.1,
+        algorithm__anchor="recomputed", train__micro_tokens=60, audit__every=2, mask__delta=0.001,
+        eval__files=f"[{guesser[1]}]", eval__every=2, eval__samples=2, checkpoint__every=2, checkpoint__keep=0,
+        log__console="false", log__tokens=3,
+    )  # fmt: skip
+    return write_config(tmp_path / f"{name}.yaml", guesser[0], tmp_path / name, **(settings | changes))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, guesser) -> Path:
+    directory = tmp_path_factory.mktemp("alone")
+    run_augur("train", rl_config(directory, guesser, "run"))
+    return directory / "run"
+
+
+@pytest.mark.parametrize(("ranks", "shard"), [(2, "none"), (3, "states"), (2, "full"), (4, "full")])
+def test_any_number_of_ranks_gives_the_figures_of_one(tmp_path, guesser, alone, ranks, shard):
+    done = run_ranks(ranks, "train", rl_config(tmp_path, guesser, "run", parallel__shard=shard))
+    run = tmp_path / "run"
+    assert_close(read_metrics(run), read_metrics(alone))
+    assert done.stdout.count("trained 5 steps") == 1
+    # The first step's responses to the bit, by what the viewer shows of them; decisions are those of all ranks.
+    first, truth = (
+        [line for line in read_lines(directory / "tokens.jsonl") if line["step"] == 1] for directory in (run, alone)
+    )
+    assert len(first) == 3
+    for line, expected in zip(first, truth, strict=True):
+        assert [t["id"] for t in line["tokens"]] == [t["id"] for t in expected["tokens"]]
+        assert line["prompt"] == expected["prompt"] and line["reward"] == expected["reward"]
+    points, expected = (read_lines(directory / "points.jsonl") for directory in (run, alone))
+    assert [(p["step"], p["tokens"], p["outside"]) for p in points] == [
+        (p["step"], p["tokens"], p["outside"]) for p in expected
+    ]
+    bytes_kept, all_bytes = (read_metrics(d)[-1]["data"]["perf/state_memory_gb"] for d in (run, alone))
+    share = 1 if shard == "none" else (1 + 2 / ranks) / 3  # full: and of the layers 1 / ranks
+    assert 1 / ranks < bytes_kept / all_bytes < (0.95 if shard == "full" else 1.03) * share
+    model, truth = (load_file(directory / "model" / "model.safetensors") for directory in (run, alone))
+    for name, tensor in truth.items():
+        assert model[name].allclose(tensor, rtol=1e-4, atol=1e-6), name
+
+
+def test_replicas_divide_the_state_within_groups(tmp_path, guesser, alone):
+    changes = dict(parallel__shard="full", parallel__replicas=2)
+    run_ranks(4, "train", rl_config(tmp_path, guesser, "run", **changes))
+    assert_close(read_metrics(tmp_path / "run"), read_metrics(alone))
+    parts = sorted(p.name for p in (tmp_path / "run" / "checkpoints" / "global_step_4").glob("tensors*"))
+    assert parts == [f"tensors-0000{r}-of-00002.safetensors" for r in (1, 2)]
+    bad = run_ranks(2, "train", rl_config(tmp_path, guesser, "bad", parallel__replicas=3), check=False)
+    assert "augur: rank 0: parallel.replicas: is 3, which does not divide the 2 ranks" in bad.stderr
+
+
+def test_the_same_number_twice_gives_the_same_bits(tmp_path, guesser):
+    for name in ("one", "two"):
+        run_ranks(3, "train", rl_config(tmp_path, guesser, name, parallel__shard="states", train__steps=3))
+    assert without_times(read_metrics(tmp_path / "one")) == without_times(read_metrics(tmp_path / "two"))
+
+
+def test_a_run_goes_on_with_any_number_of_ranks(tmp_path, guesser, alone):
+    """Four ranks, then three, then one; and what four wrote is exported by one."""
+    config = rl_config(tmp_path, guesser, "run")
+    run = tmp_path / "run"
+    run_ranks(4, "train", config, "train.steps=2", "parallel.shard=states")
+    parts = sorted((run / "checkpoints" / "global_step_2").glob("tensors*"))
+    assert [p.name for p in parts] == [f"tensors-0000{r}-of-00004.safetensors" for r in range(1, 5)]
+    sizes = [p.stat().st_size for p in parts]
+    whole = (alone / "checkpoints" / "global_step_2" / "tensors.safetensors").stat().st_size
+    assert max(sizes) < 0.3 * whole and 0.95 * whole < sum(sizes) < 1.1 * whole
+    run_augur("export", run, tmp_path / "exported")
+    run_augur("export", alone / "checkpoints" / "global_step_2", tmp_path / "truth")
+    exported, truth = (load_file(tmp_path / name / "model.safetensors") for name in ("exported", "truth"))
+    for name, tensor in truth.items():
+        assert exported[name].allclose(tensor, rtol=1e-4, atol=1e-6), name
+    run_ranks(3, "train", config, "train.steps=4", "parallel.shard=states")
+    run_augur("train", config)
+    assert_close(read_metrics(run), read_metrics(alone))
+
+
+def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
+    policy = make_policy(tmp_path / "model")
+    for name, ranks, shard in (("alone", 1, "none"), ("ranks", 3, "states")):
+        lines = [
+            f"run: {{dir: {tmp_path / name}, threads: 1}}", f"model: {{path: {policy}, precision: fp32}}",
+            "data: {train: ['task:sort:numbers=4:count=64:seed=3']}", "checkpoint: {every: 2}",
+            "log: {console: false}", f"parallel: {{shard: {shard}}}",
+            "sft: {steps: 4, batch: 7, lr: 0.001, eps: 1e-3, micro_tokens: 40}",
+        ]  # fmt: skip
+        (tmp_path / f"{name}.yaml").write_text("\n".join(lines) + "\n")
+        run_augur("sft", tmp_path / "alone.yaml") if ranks == 1 else run_ranks(ranks, "sft", tmp_path / "ranks.yaml")
+    assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
+
+
+@pytest.mark.parametrize(
+    ("make", "ranks", "changes"),
+    [
+        (make_moe_policy, 2, dict(parallel__shard="full")),
+        (make_moe_policy, 3, dict(parallel__shard="states")),
+        (make_policy, 3, dict(parallel__shard="states", lora__rank=4)),
+        (make_policy, 2, dict(parallel__shard="full", lora__rank=4)),
+    ],
+    ids=["experts-full", "experts-states", "lora-states", "lora-full"],
+)
+def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, ranks, changes):
+    policy = make(tmp_path / "model")
+    settings = dict(train__steps=3, train__lr=0.001, train__eps=1e-3, reward__overlong_buffer=8, log__console="false")
+    alone = settings | {key: value for key, value in changes.items() if not key.startswith("parallel")}
+    run_augur("train", write_config(tmp_path / "alone.yaml", policy, tmp_path / "alone", **alone))
+    run_ranks(ranks, "train", write_config(tmp_path / "ranks.yaml", policy, tmp_path / "ranks", **settings, **changes))
+    assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
+
+
+def test_one_rank_of_many_can_be_measured_alone():
+    flags = ["--tokens", "64", "--length", "32", "--rounds", "1", "--json"]
+    figures = json.loads(run_augur("bench", "train", "--ranks", "8", "--shard", "full", *flags).stdout)
+    # smollm2-135m: embedding whole in bf16, an eighth of the rest.
+    embedding, all_of_it = 49152 * 576, 134_515_008
+    expected = 2 * embedding + (2 * (all_of_it - embedding) + 12 * all_of_it) / 8
+    assert figures["weights_and_states_gib"] * 2**30 == pytest.approx(expected, rel=0.01)
+
+
+def test_eval_generate_and_score_use_all_ranks(tmp_path):
+    data = ["--data", "task:sort:numbers=4:count=5:seed=9", "--samples", "2", "--max-tokens", "12", "--threads", "1"]
+    run_augur("eval", TINY, *data, "--output", tmp_path / "alone.json")
+    run_ranks(2, "eval", TINY, *data, "--output", tmp_path / "ranks.json")
+    assert json.loads((tmp_path / "ranks.json").read_text()) == json.loads((tmp_path / "alone.json").read_text())
+    supports = [*data, "--top-logprobs", "3"]
+    run_augur("generate", TINY, *supports, "--output", tmp_path / "alone.jsonl")
+    run_ranks(3, "generate", TINY, *supports, "--output", tmp_path / "ranks.jsonl")
+    assert (tmp_path / "ranks.jsonl").read_text() == (tmp_path / "alone.jsonl").read_text()
+    lines = "".join(json.dumps({"tokens": line["tokens"]}) + "\n" for line in read_lines(tmp_path / "alone.jsonl"))
+    flags = ["score", TINY, "--batch-tokens", "20"]
+    truth = [json.loads(line)["logprobs"] for line in run_augur(*flags, stdin=lines).stdout.splitlines()]
+    bad = run_ranks(2, *flags, stdin=lines + '{"tokens": [999999]}\n', check=False)  # the rest is answered
+    found = [json.loads(line)["logprobs"] for line in bad.stdout.splitlines()]
+    assert len(found) == len(truth) == 10
+    for line, expected in zip(found, truth, strict=True):
+        assert line == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert bad.stderr.count("outside the vocabulary") == 1 and "augur: rank 0: line 11" in bad.stderr
+
+
+def test_an_error_is_told_once_and_names_its_rank(tmp_path, guesser):
+    config = rl_config(tmp_path, guesser, "run", model__path=tmp_path / "nothing")
+    done = run_ranks(2, "train", config, check=False)
+    assert done.returncode != 0
+    assert done.stderr.count(f"{tmp_path}/nothing") == 1 and "augur: rank 0: " in done.stderr
+
+
+def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
+    while process.poll() is None:
+        if any(line["step"] == step for line in read_lines(run / "metrics.jsonl")):
+            return
+        time.sleep(0.02)
+    raise AssertionError(process.communicate())
+
+
+def ranks_of(process: subprocess.Popen) -> list[int]:
+    """The processes torchrun started, in the order of their ranks."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            environment = (stat.parent / "environ").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if parent == process.pid:
+            rank = next((int(v[5:]) for v in environment if v.startswith(b"RANK=")), None)
+            found.append((rank, int(stat.parent.name)))
+    return [pid for _, pid in sorted(found)]
+
+
+def long_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) -> Path:
+    settings = dict(
+        algorithm__dynamic_sampling="false", audit__every=0, checkpoint__every=1, eval__files="[]", train__steps=40
+    )
+    return rl_config(tmp_path, guesser, name, parallel__shard="states", **(settings | changes))
+
+
+def test_sigterm_to_torchrun_saves_and_ends_all(tmp_path, guesser):
+    process = start_ranks(2, "train", long_config(tmp_path, guesser, "run", train__steps=100000, checkpoint__every=0))
+    wait_for_step(tmp_path / "run", 2, process)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    steps = read_metrics(tmp_path / "run")[-1]["step"]
+    assert (tmp_path / "run" / "checkpoints" / f"global_step_{steps}").is_dir()
+    assert "stopped by SIGTERM" in out
+
+
+def test_a_killed_rank_costs_what_came_after_the_last_checkpoint(tmp_path, guesser):
+    """With --max-restarts the run goes on by itself and ends with the figures of one that was not disturbed."""
+    run_ranks(2, "train", long_config(tmp_path, guesser, "calm", train__steps=30))
+    config = long_config(tmp_path, guesser, "run", train__steps=30)
+    process = start_ranks(2, "train", config, launcher=("--max-restarts=1", "--monitor-interval=0.2"))
+    wait_for_step(tmp_path / "run", 3, process)
+    os.kill(ranks_of(process)[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert without_times(read_metrics(tmp_path / "run")) == without_times(read_metrics(tmp_path / "calm"))
+
+
+def test_a_rank_that_no_longer_answers_ends_the_run(tmp_path, guesser):
+    process = start_ranks(2, "train", long_config(tmp_path, guesser, "run", train__steps=100000, parallel__timeout_s=3))
+    wait_for_step(tmp_path / "run", 2, process)
+    hung = ranks_of(process)[1]
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        _, err = process.communicate(timeout=120)
+    finally:
+        if Path(f"/proc/{hung}").exists():
+            os.kill(hung, signal.SIGKILL)
+    assert process.returncode != 0 and "augur: rank 0: process group: rank 1" in err
+
+
+def test_without_restarts_all_end_and_name_the_rank_that_failed(tmp_path, guesser):
+    config = long_config(tmp_path, guesser, "run", train__steps=100000, parallel__timeout_s=30)
+    process = start_ranks(3, "train", config)
+    wait_for_step(tmp_path / "run", 2, process)
+    ranks = ranks_of(process)
+    os.kill(ranks[2], signal.SIGKILL)
+    began = time.monotonic()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0 and time.monotonic() - began < 60
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
+    assert "rank 2" in err
