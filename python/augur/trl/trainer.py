@@ -18,7 +18,7 @@ from augur.trl import recorded
 from augur.trl.config import AugurGRPOConfig
 from augur.trl.head import OnePassHead, Tokens, model_obstacle, obstacle, token_weights
 from augur.trl.readout import Readout, SupportReader
-from augur.trl.vllm import check_server
+from augur.trl.vllm import check_server, record_colocated
 
 _LOG_RATIO_LIMIT = 20.0
 
@@ -90,7 +90,10 @@ class AugurGRPOTrainer(GRPOTrainer):
 
     def _record_vllm(self) -> None:
         """vLLM gives the sampled token and the K most likely ones for each token when asked for K log-probs."""
-        if self.vllm_mode == "server" and self.accelerator.is_main_process:
+        if self.vllm_mode == "colocate":
+            record_colocated(self.vllm_generation.llm, self.args.support_size)
+            return
+        if self.accelerator.is_main_process:
             info = getattr(self.vllm_generation.vllm_client, "get_server_info", dict)  # TRL 1.15 has no such question
             check_server(info(), self.args.support_size)
         self.vllm_generation.logprobs = self.args.support_size

@@ -1,6 +1,10 @@
-"""What a vLLM server must be started with, so that its answers hold the support."""
+"""vLLM behind TRL: what a server must be started with, and the support of what a colocated engine generates."""
 
+from types import SimpleNamespace
 from typing import Any
+
+from augur import vllm
+from augur.trl import recorded
 
 _REMEDY = (
     "start it with `trl vllm-serve`, or with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
@@ -28,3 +32,25 @@ def check_server(info: dict[str, Any], support_size: int, weight_transfer: bool 
         raise ValueError(
             f"vllm server: has no --weight-transfer-config, so the trainer's weights cannot reach it; {_REMEDY}"
         )
+
+
+def record_colocated(llm: Any, support_size: int) -> None:  # noqa: ANN401  vllm.LLM
+    """From now on llm.generate gives for each token one log-prob, which remembers its support."""
+    generate = llm.generate
+
+    def generate_and_record(*args, sampling_params: Any, **kwargs) -> list:  # noqa: ANN401  vLLM's SamplingParams
+        sampling_params.logprobs = support_size
+        vllm.ask_flat(sampling_params)
+        outputs = generate(*args, sampling_params=sampling_params, **kwargs)
+        for response in (response for output in outputs for response in output.outputs):
+            if response.logprobs is None:
+                raise ValueError("vllm: gave no log-probs, so there is no support to record")
+            rows = recorded.attach(vllm.support_of(response.token_ids, response.logprobs, support_size))
+            # As TRL reads vLLM's rows; it turns a log-prob that is no number into None.
+            response.logprobs = [
+                {token: SimpleNamespace(logprob=float("nan") if x is None else x, rank=1)}
+                for token, x in zip(response.token_ids, rows, strict=True)
+            ]
+        return outputs
+
+    llm.generate = generate_and_record

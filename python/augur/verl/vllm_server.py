@@ -6,32 +6,38 @@ verl's asks with True, and this server then lets vLLM give as many.
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 from verl.workers.rollout.replica import TokenOutput
 
-from augur import support
-from augur.support import Support
+from augur import vllm
 
 
 class RecordingEngine:
-    """vLLM's engine, with the top K of the requests listed in `sizes` and the last output of each in `outputs`."""
+    """vLLM's engine, with the top K of the requests listed in `sizes`; `answers` keeps the tokens and log-probs of
+    each, of which verl sees the sampled tokens' alone."""
 
     def __init__(self, engine: Any) -> None:  # noqa: ANN401  vLLM's AsyncLLM
         self._engine = engine
         self.sizes: dict[str, int] = {}
-        self.outputs: dict[str, Any] = {}
+        self.answers: dict[str, tuple[list[int], Any]] = {}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._engine, name)
 
     async def generate(self, *, sampling_params: Any, request_id: str, **kwargs) -> AsyncIterator[Any]:  # noqa: ANN401
-        if request_id in self.sizes:
+        recording = request_id in self.sizes
+        if recording:
             sampling_params.logprobs = self.sizes[request_id]
+            vllm.ask_flat(sampling_params)
         generator = self._engine.generate(sampling_params=sampling_params, request_id=request_id, **kwargs)
         async for output in generator:
-            if request_id in self.sizes:
-                self.outputs[request_id] = output
+            if recording and output.outputs:
+                response = output.outputs[0]
+                self.answers[request_id] = (response.token_ids, response.logprobs)
+                if getattr(output, "finished", False):
+                    response.logprobs = _sampled_alone(response.token_ids, response.logprobs)
             yield output
 
 
@@ -53,16 +59,18 @@ class RecordingServer:
             result = await super().generate(prompt_ids, sampling_params, request_id, *args, **kwargs)
         finally:
             del engine.sizes[request_id]
-            output = engine.outputs.pop(request_id, None)
-        if output is not None and output.outputs:
+            answer = engine.answers.pop(request_id, None)
+        if answer is not None and len(answer[0]) == len(result.token_ids):
             # In a thread: a long response has hundreds of thousands of log-probs, and other requests wait for the loop.
-            recorded = await asyncio.to_thread(_support_of, output.outputs[0], size)
+            recorded = await asyncio.to_thread(vllm.support_of, *answer, size)
             result.extra_fields["support_ids"] = recorded.ids.numpy()
             result.extra_fields["support_logprobs"] = recorded.logprobs.numpy()
         return result
 
 
-def _support_of(response: Any, size: int) -> Support:  # noqa: ANN401  vLLM's CompletionOutput
-    ids = [list(row) for row in response.logprobs]
-    logprobs = [[entry.logprob for entry in row.values()] for row in response.logprobs]
-    return support.from_ranked(list(response.token_ids), ids, logprobs, size)
+def _sampled_alone(tokens: list[int], logprobs: Any) -> Any:  # noqa: ANN401  vLLM's SampleLogprobs
+    """Rows that hold the sampled token's log-prob; flat lists would make an object of each entry when they are read."""
+    if not hasattr(logprobs, "start_indices"):
+        return logprobs
+    values = logprobs.logprobs
+    return [{t: SimpleNamespace(logprob=values[i])} for t, i in zip(tokens, logprobs.start_indices, strict=True)]

@@ -39,6 +39,20 @@ class FakeEngine:
         return tokens, rows
 
 
+def flat(tokens, rows):
+    """vLLM's FlatLogprobs: the sampled token's entry first, and once more among the top K where it is one of them."""
+    lists = SimpleNamespace(start_indices=[], end_indices=[], token_ids=[], logprobs=[])
+    for token, row in zip(tokens, rows, strict=True):
+        top = sorted(row.items(), key=lambda item: item[1][0])
+        top = top[:-1] if top[-1][0] == token and top[-1][1][0] > len(top) - 1 else top
+        lists.start_indices.append(len(lists.token_ids))
+        for i, (_, x) in [(token, row[token]), *top]:
+            lists.token_ids.append(i)
+            lists.logprobs.append(x)
+        lists.end_indices.append(len(lists.token_ids))
+    return lists
+
+
 class FakeLLM:
     """vllm.LLM as colocate mode calls it."""
 
@@ -52,6 +66,8 @@ class FakeLLM:
     def _request(self, prompt, params):
         tokens, rows = self.engine.complete(prompt, params.max_tokens, params.temperature, params.logprobs)
         logprobs = [{i: SimpleNamespace(rank=rank, logprob=x) for i, (rank, x) in row.items()} for row in rows]
+        if getattr(params, "flat_logprobs", False):
+            logprobs = flat(tokens, rows)
         return SimpleNamespace(prompt_token_ids=prompt, outputs=[SimpleNamespace(token_ids=tokens, logprobs=logprobs)])
 
 
@@ -86,7 +102,7 @@ def make_client(engine, info: dict) -> VLLMClient:
 def fake_vllm(monkeypatch):
     """Installs the fake; the call returns a list that receives the engine once a trainer makes one."""
 
-    def install(nan_every=0, **info):
+    def install(nan_every=0, flat_logprobs=True, **info):
         engines = []
 
         def init(generation):
@@ -99,7 +115,9 @@ def fake_vllm(monkeypatch):
 
         monkeypatch.setattr(vllm_generation.VLLMGeneration, "_init_vllm", init)
         monkeypatch.setattr(vllm_generation.VLLMGeneration, "sync_weights", lambda self: None)
-        monkeypatch.setattr(vllm_generation, "SamplingParams", SimpleNamespace, raising=False)
+        defaults = {"flat_logprobs": False} if flat_logprobs else {}  # older ones have no such thing
+        params = lambda **given: SimpleNamespace(**(defaults | given))  # noqa: E731
+        monkeypatch.setattr(vllm_generation, "SamplingParams", params, raising=False)
         return engines
 
     return install

@@ -19,10 +19,23 @@ def history(trainer, name):
 
 
 @pytest.mark.parametrize(
-    ("mode", "temperature", "one_pass"), [("colocate", 1.0, True), ("server", 0.7, True), ("colocate", 0.7, False)]
+    ("mode", "temperature", "one_pass", "flat"),
+    [
+        ("colocate", 1.0, True, True),
+        ("colocate", 1.0, True, False),
+        ("server", 0.7, True, False),
+        ("colocate", 0.7, False, True),
+    ],
 )
-def test_support_from_vllm_follows_the_tokens_and_the_mask_trains(fake_vllm, tmp_path, mode, temperature, one_pass):  # noqa: F811
-    engines = fake_vllm()
+def test_support_from_vllm_follows_the_tokens_and_the_mask_trains(
+    fake_vllm,  # noqa: F811
+    tmp_path,
+    mode,
+    temperature,
+    one_pass,
+    flat,  # noqa: F811
+):
+    engines = fake_vllm(flat_logprobs=flat)
     trainer = make_trainer(
         tmp_path,
         trainer_class=LoggingTrainer,

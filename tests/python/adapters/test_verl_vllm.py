@@ -10,7 +10,7 @@ import torch
 from verl.workers.rollout import llm_server
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from augur import support
+from augur import vllm
 from augur.verl.vllm_server import RecordingEngine
 from mock_packages import mocked
 from verl_cpu import VOCAB  # noqa: F401  sets the platform
@@ -31,6 +31,11 @@ def server_class():
         yield AugurVLLMHttpServer
 
 
+class FlatRows:
+    def __iter__(self):
+        raise AssertionError("nobody should make an object of each entry")
+
+
 class FakeEngine:
     """Yields the growing output of one request, with vLLM's dictionaries of log-probs."""
 
@@ -38,7 +43,17 @@ class FakeEngine:
         g = torch.Generator().manual_seed(1)
         self.log_mu = torch.log_softmax(2 * torch.randn(6, 30, generator=g), -1)
         self.tokens = torch.randint(30, (6,), generator=g).tolist()
-        self.asked = []
+        self.asked, self.flat = [], False
+
+    def flat_rows(self, count, k):
+        """vLLM's FlatLogprobs, which make objects only when they are read one by one."""
+        rows = [[token, *self.log_mu[t].topk(k).indices.tolist()] for t, token in enumerate(self.tokens[:count])]
+        flat = FlatRows()
+        flat.start_indices = [t * (k + 1) for t in range(count)]
+        flat.end_indices = [(t + 1) * (k + 1) for t in range(count)]
+        flat.token_ids = [i for row in rows for i in row]
+        flat.logprobs = [self.log_mu[t, i].item() for t, row in enumerate(rows) for i in row]
+        return flat
 
     async def generate(self, *, prompt, sampling_params, request_id, lora_request, priority):
         self.asked.append(sampling_params.logprobs)
@@ -48,9 +63,11 @@ class FakeEngine:
             chosen = dict.fromkeys([token, *order[: sampling_params.logprobs or 0]])
             rows.append({i: SimpleNamespace(logprob=self.log_mu[t, i].item(), rank=order.index(i) + 1) for i in chosen})
             await asyncio.sleep(0)
-            response = SimpleNamespace(token_ids=self.tokens[: t + 1], logprobs=list(rows), finish_reason="stop")
-            yield SimpleNamespace(outputs=[response], kv_transfer_params={"from": "prefill"})
-            if t + 1 == sampling_params.max_tokens:
+            last = t + 1 in (sampling_params.max_tokens, len(self.tokens))
+            logprobs = list(rows) if not self.flat else self.flat_rows(t + 1, sampling_params.logprobs or 0)
+            response = SimpleNamespace(token_ids=self.tokens[: t + 1], logprobs=logprobs, finish_reason="stop")
+            yield SimpleNamespace(outputs=[response], finished=last, kv_transfer_params={"from": "prefill"})
+            if last:
                 return
 
     def is_alive(self):
@@ -74,9 +91,17 @@ def ask(server, request_id, logprobs):
     return server.generate([3, 4, 5], dict(temperature=1.0, top_p=1.0, top_k=-1, logprobs=logprobs), request_id)
 
 
-def test_a_number_of_logprobs_brings_the_support(server_class):
+@pytest.mark.parametrize("flat", [False, True], ids=["dictionaries", "flat lists"])
+def test_a_number_of_logprobs_brings_the_support(server_class, monkeypatch, flat):
     server = make_server(server_class)
     engine = server.engine
+    if flat:  # vLLM's parameters have such a field, and its engine heeds it
+        from verl.workers.rollout.vllm_rollout import vllm_async_server
+
+        params = vllm_async_server.SamplingParams
+        with_flat = lambda **given: params(**given, flat_logprobs=False)  # noqa: E731
+        monkeypatch.setattr(vllm_async_server, "SamplingParams", with_flat)
+        engine.flat = True
     output = asyncio.run(ask(server, "a", 8))
     assert engine.asked == [8]
     assert output.token_ids == engine.tokens
@@ -108,17 +133,17 @@ def test_requests_at_the_same_time_keep_apart_and_leave_nothing(server_class):
     assert first.extra_fields["support_ids"].shape == (6, 4)
     assert second.extra_fields["support_ids"].shape == (6, 6)
     assert "support_ids" not in third.extra_fields
-    assert server.engine.sizes == server.engine.outputs == {}
+    assert server.engine.sizes == server.engine.answers == {}
 
 
 def test_the_support_is_built_outside_the_servers_event_loop(server_class, monkeypatch):
-    threads, from_ranked = [], support.from_ranked
+    threads, support_of = [], vllm.support_of
 
     def note_thread(*args):
         threads.append(threading.current_thread())
-        return from_ranked(*args)
+        return support_of(*args)
 
-    monkeypatch.setattr(support, "from_ranked", note_thread)
+    monkeypatch.setattr(vllm, "support_of", note_thread)
     asyncio.run(ask(make_server(server_class), "a", 4))
     assert len(threads) == 1 and threads[0] is not threading.main_thread()
 
@@ -133,8 +158,18 @@ def test_with_prefill_and_decode_apart_the_decoding_server_gives_the_support(ser
     ids = torch.from_numpy(output.extra_fields["support_ids"])
     assert output.token_ids == ids[:, 0].tolist() == decode.engine.tokens and ids.shape == (6, 9)
     assert decode.engine.asked == [8] and output.extra_fields["global_steps"] == 8
-    assert prefill.engine.sizes == prefill.engine.outputs == decode.engine.sizes == decode.engine.outputs == {}
+    assert prefill.engine.sizes == prefill.engine.answers == decode.engine.sizes == decode.engine.answers == {}
 
 
 def test_the_rest_of_the_engine_is_as_it_was():
     assert RecordingEngine(FakeEngine()).is_alive() == "yes"
+
+
+@pytest.mark.parametrize(("stop", "text"), [([], False), (None, False), (["</answer>"], True)])
+def test_vllm_makes_text_of_its_candidates_only_where_strings_stop_it(stop, text):
+    params = SimpleNamespace(flat_logprobs=False, detokenize=True, stop=stop)
+    vllm.ask_flat(params)
+    assert params.flat_logprobs and params.detokenize == text
+    older = SimpleNamespace(logprobs=3)
+    vllm.ask_flat(older)
+    assert vars(older) == {"logprobs": 3}
