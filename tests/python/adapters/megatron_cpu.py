@@ -3,6 +3,7 @@
 Replaced, because they need CUDA: the current device, synchronisation, moving to the GPU, one counter that Megatron's
 schedule puts there, and the attention kernel for packed sequences (Transformer Engine's), here in plain torch. The
 layers are Megatron's local ones; the model is made and loaded here, because the bridges build Transformer Engine's.
+With AUGUR_TEST_DEVICE=cuda the attention, the layers and the bridge alone are replaced.
 """
 
 import os
@@ -13,10 +14,11 @@ import torch
 
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 import verl_cpu  # noqa: E402
-from verl_cpu import VOCAB, Qwen3ForCausalLM, actor_config  # noqa: E402
+from verl_cpu import ON_CUDA, VOCAB, Qwen3ForCausalLM, actor_config  # noqa: E402
 
-torch.cuda.current_device = lambda: "cpu"
-torch.cuda.synchronize = lambda *_: None
+if not ON_CUDA:
+    torch.cuda.current_device = lambda: "cpu"
+    torch.cuda.synchronize = lambda *_: None
 
 from megatron.core import parallel_state as mpu  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
@@ -40,7 +42,8 @@ class OnCPU(ModuleType):
         return torch.zeros(*args, **kwargs)
 
 
-schedules.torch = OnCPU("torch")
+if not ON_CUDA:
+    schedules.torch = OnCPU("torch")
 
 
 class PlainAttention(torch.nn.Module):
@@ -178,6 +181,7 @@ class CPUMegatronEngine(AugurMegatronEngine):
         hf = self.model_config.hf_config
         self.tf_config = make_transformer_config(hf)
         model = make_gpt(hf, self.tf_config, self.padded_vocab)
+        model.to(torch.cuda.current_device())
         plain = Qwen3ForCausalLM.from_pretrained(self.model_config.local_path)
         self.parameters = load(model, plain, self.padded_vocab)
         self.module = [model]

@@ -1,4 +1,7 @@
-"""verl's training worker on CPU: a platform for it, a tiny model, and batches with a support. Import this first."""
+"""verl's training worker on CPU: a platform for it, a tiny model, and batches with a support. Import this first.
+
+With AUGUR_TEST_DEVICE=cuda, which tests/gpu sets, all of it runs on the GPU under verl's own platform.
+"""
 
 import contextlib
 import os
@@ -11,6 +14,7 @@ import verl
 from packaging.version import Version
 from verl.plugin.platform import PlatformBase, set_platform
 
+ON_CUDA = os.environ.get("AUGUR_TEST_DEVICE") == "cuda"
 _DEVICE_MODULE = SimpleNamespace(
     max_memory_allocated=lambda *_: 0,
     max_memory_reserved=lambda *_: 0,
@@ -48,7 +52,8 @@ class PlatformCPU(PlatformBase):
     ray_noset_envvars = lambda self: []  # noqa: E731
 
 
-set_platform(PlatformCPU())
+if not ON_CUDA:
+    set_platform(PlatformCPU())
 if Version(verl.__version__) < Version("0.9.1"):  # which unpads with flash-attn, or as on an NPU
     from verl.utils import attention_utils, npu_flash_attn_utils
 
@@ -124,7 +129,7 @@ class CPUTrainingWorker(TrainingWorker):
 
     def __init__(self, config: TrainingWorkerConfig):
         if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("gloo")
+            torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if ON_CUDA else "gloo")
         super().__init__(config)
 
 
