@@ -1,5 +1,5 @@
 """Loads Augur's shared library: the operators and the whole program. It lies beside this file in an installed package,
-in build/ in a source tree, and in site-packages/augur where the package was installed editable."""
+in build/ in a source tree, or in site-packages/augur where the package was installed editable."""
 
 import ctypes
 import sys
@@ -21,18 +21,24 @@ class Hooks(ctypes.Structure):
     _fields_ = [("error", ERROR_HOOK), ("step", STEP_HOOK), ("result", RESULT_HOOK)]
 
 
-def _load() -> ctypes.CDLL:
+def _found() -> list[Path]:
+    """In an installed package the library beside this file; else those of build/ and of an editable install, which has
+    no more than the library in site-packages, the newest first."""
     here = Path(__file__).resolve().parent
-    candidates = [here / _NAME, here.parents[1] / "build" / _NAME]
-    installed = [Path(entry) / "augur" / _NAME for entry in sys.path if entry]  # beside an editable install's sources
-    for path in [*candidates, *installed]:
-        if path.exists():
-            torch.ops.load_library(path)
-            return ctypes.CDLL(str(path))
-    raise ImportError(
-        f"Augur's library is not built: no {_NAME} at {' or '.join(map(str, candidates))}; "
-        "run ./check in the source tree, or pip install it"
-    )
+    if (here / _NAME).exists():
+        return [here / _NAME]
+    editable = [Path(entry) / "augur" for entry in sys.path if entry]
+    candidates = [here.parents[1] / "build" / _NAME]
+    candidates += [place / _NAME for place in editable if not (place / "__init__.py").exists()]
+    return sorted((path for path in candidates if path.exists()), key=lambda path: -path.stat().st_mtime)
+
+
+def _load() -> ctypes.CDLL:
+    found = _found()
+    if not found:
+        raise ImportError(f"Augur's library, {_NAME}, is not built: run ./check in the source tree, or pip install it")
+    torch.ops.load_library(found[0])
+    return ctypes.CDLL(str(found[0]))
 
 
 library = _load()

@@ -123,6 +123,25 @@ def test_it_trains_and_masks_from_elsewhere(environment, tmp_path):
     assert run(environment, "python", "-m", "augur", "--version", cwd=tmp_path).strip() == augur.__version__
 
 
+def test_an_editable_install_takes_the_library_that_was_built_last(tmp_path):
+    """As pip leaves it: the Python files in the source tree, the library alone in site-packages."""
+    tree, site = tmp_path / "tree", tmp_path / "site"
+    shutil.copytree(ROOT / "python" / "augur", tree / "python" / "augur")
+    for folder in (site / "augur", tree / "build"):
+        folder.mkdir(parents=True)
+    ask = "import augur._library as l; print(l._found()[0], l.version())"
+
+    def loaded() -> list[str]:
+        env = os.environ | {"PYTHONPATH": f"{tree / 'python'}:{site}"}
+        return subprocess.run([sys.executable, "-c", ask], env=env, capture_output=True, text=True).stdout.split()
+
+    assert loaded() == []
+    shutil.copy(ROOT / "build" / "libaugur_torch.so", site / "augur")
+    assert loaded() == [str(site / "augur" / "libaugur_torch.so"), augur.__version__]
+    shutil.copy(ROOT / "build" / "libaugur_torch.so", tree / "build")
+    assert loaded() == [str(tree / "build" / "libaugur_torch.so"), augur.__version__]
+
+
 def pip_install(tmp_path: Path, *define: str, env: dict[str, str]) -> str:
     """What `pip install .` says where it ends in CMake's configuration."""
     done = subprocess.run(
