@@ -33,13 +33,16 @@ class OwnDataBackend : public c10d::Backend {
   WorkPointer allreduce(std::vector<at::Tensor>& /*tensors*/, const c10d::AllreduceOptions&) override {
     return c10::make_intrusive<DoneWork>();
   }
-  WorkPointer _allgather_base(at::Tensor& all, at::Tensor& mine, const c10d::AllgatherOptions&) override {
-    for (at::Tensor& part : all.chunk(getSize())) part.copy_(mine);
+  WorkPointer allgather_into_tensor_coalesced(std::vector<at::Tensor>& all, std::vector<at::Tensor>& mine,
+                                              const c10d::AllgatherOptions&) override {
+    for (size_t i = 0; i < all.size(); ++i) {
+      for (at::Tensor& part : all[i].chunk(getSize())) part.copy_(mine[i]);
+    }
     return c10::make_intrusive<DoneWork>();
   }
-  WorkPointer _reduce_scatter_base(at::Tensor& mine, at::Tensor& all,
-                                   const c10d::ReduceScatterOptions&) override {
-    mine.copy_(all.narrow(0, 0, mine.size(0)));
+  WorkPointer reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& mine, std::vector<at::Tensor>& all,
+                                              const c10d::ReduceScatterOptions&) override {
+    for (size_t i = 0; i < mine.size(); ++i) mine[i].copy_(all[i].narrow(0, 0, mine[i].size(0)));
     return c10::make_intrusive<DoneWork>();
   }
 };

@@ -298,3 +298,26 @@ def test_without_restarts_all_end_and_name_the_rank_that_failed(tmp_path, guesse
     assert process.returncode != 0 and time.monotonic() - began < 60
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
     assert "rank 2" in err
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("ranks", "shard"), [(1, "full"), (2, "none"), (2, "states"), (2, "full")])
+def test_ranks_on_a_gpu_give_the_figures_of_one(tmp_path, ranks, shard):
+    """One rank, for which NCCL is set up, gives the bits of none; two that share the GPU over Gloo round otherwise."""
+    policy = make_policy(tmp_path / "model")
+    settings = dict(
+        run__device="cuda", run__deterministic="true", model__precision="bf16", train__steps=3, train__lr=0.001,
+        train__eps=1e-3, rollout__memory_share=0.1, reward__overlong_buffer=8, log__console="false",
+    )  # fmt: skip
+    run_augur("train", write_config(tmp_path / "alone.yaml", policy, tmp_path / "alone", **settings))
+    settings |= dict(parallel__shard=shard)
+    run_ranks(ranks, "train", write_config(tmp_path / "ranks.yaml", policy, tmp_path / "ranks", **settings))
+    lines, expected = (without_times(read_metrics(tmp_path / name)) for name in ("ranks", "alone"))
+    if ranks == 1:
+        assert lines == expected
+        return
+    # Later steps draw other tokens where a log-prob was rounded otherwise.
+    for name in ("actor/grad_norm", "critic/rewards/mean", "response_length/mean", "actor/entropy"):
+        assert lines[0]["data"][name] == pytest.approx(expected[0]["data"][name], rel=0.02), name
+    for name in ("actor/grad_norm", "actor/entropy"):
+        assert lines[-1]["data"][name] == pytest.approx(expected[-1]["data"][name], rel=0.1), name
