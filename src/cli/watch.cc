@@ -35,6 +35,7 @@ void AddWatchCommand(CLI::App& app) {
   const auto flags = std::make_shared<WatchFlags>();
   command->add_option("RUN", flags->runs, "Run directories, or directories that hold some")->required();
   command->add_option("--port", flags->port, "Where to serve the page; 0 takes a free port")
+      ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   command->footer(
       "The report's page, which grows while the runs train: curves, what the mask did, single tokens, the "

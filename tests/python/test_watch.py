@@ -14,7 +14,7 @@ import pytest
 
 import report_runs
 from browser import Browser
-from conftest import PROGRAM
+from conftest import PROGRAM, run_augur
 from train_runs import make_policy, small_config, start, wait_for_step
 
 
@@ -205,6 +205,19 @@ def test_only_this_machine_is_answered_and_nothing_else_is_served(run, server):
         assert server.ask("/", method=method)[0] == 405
     assert server.ask("/", method="HEAD") == (200, b"")
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_what_cannot_be_watched_is_named(run, server, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for arguments, message in [
+        ([tmp_path / "nowhere"], "nowhere: does not exist"),
+        ([tmp_path / "empty"], "is no run directory and holds none"),
+        ([run / "config.yaml"], "is no directory"),
+        ([run, "--port", server.port], f"--port {server.port}: Address already in use; choose another port"),
+        ([run, "--port", 70000], "--port: Value 70000 not in range"),
+    ]:
+        done = run_augur("watch", *arguments, check=False)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr
 
 
 def test_a_run_that_begins_again_is_read_anew(run, server):
