@@ -73,7 +73,13 @@ class EvalRun {
     TellResult(report);
     if (!options_.output.empty()) WriteFileAtomically(options_.output, report.dump(2) + "\n");
     for (const std::string& fault : faults) fmt::print(stderr, "augur: {}\n", fault);
-    if (!faults.empty()) throw ExitCode{kUserError};
+    const SourceScores all = evaluation_.Overall();
+    const int64_t responses = all.prompts * all.samples;
+    if (all.errors > 0) {
+      fmt::print(stderr, "augur: --reward: {} of {} responses could not be scored and count as wrong\n",
+                 all.errors, responses);
+    }
+    if (!faults.empty() || (all.errors > 0 && all.errors == responses)) throw ExitCode{kUserError};
   }
 
  private:

@@ -41,6 +41,9 @@ def helper(line):
 def raises(completions, **columns):
     return [0.5 if completions[0].strip() == "{ANSWER}" else helper(completions[0])]
 
+def fails(completions, **columns):
+    raise ValueError("always")
+
 def dies(completions, **columns):
     if completions[0].strip() != "{ANSWER}":
         os._exit(3)
@@ -226,6 +229,13 @@ def test_a_model_is_evaluated_by_a_function(name, tmp_path, guesses):
 
     options = {"samples": 4, "max_tokens": 2, "threads": 1, "reward_workers": 1}
     assert augur.evaluate(guesses["policy"], data, reward=score, **options)["overall"]["avg@4"] == plain["avg@4"]
+    done = run_augur("eval", guesses["policy"], "--data", *data, *flags, "--reward", function(tmp_path, "raises"))
+    wrong = round(48 * (1 - plain["avg@4"]))
+    assert f"--reward: {wrong} of 48 responses could not be scored and count as wrong" in done.stderr
+    assert done.stderr.count("Traceback (most recent call last):") == 1
+    none = ["--reward", function(tmp_path, "fails")]
+    done = run_augur("eval", guesses["policy"], "--data", *data, *flags, *none, check=False)
+    assert done.returncode == 2 and "--reward: 48 of 48 responses" in done.stderr
     done = run_augur("eval", guesses["policy"], "--data", *data, "--reward", "nowhere.py:f", check=False)
     assert done.returncode == 2 and "--reward: there is no file nowhere.py" in done.stderr
 
