@@ -15,6 +15,8 @@ _INTERRUPTED = 130
 class Error(ValueError):
     """Something the caller can mend: what is wrong, where, and what to do, in the words of the command line."""
 
+    __module__ = "augur"  # as tracebacks name it
+
 
 def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = None) -> dict:
     """Runs `augur ARGS` and returns what the command made. An exception of on_step ends the run as Ctrl-C does, saved,

@@ -113,9 +113,12 @@ def evaluate(
             files = [file]
         try:
             scored = {"reward": function, **options}
-            return call(["eval", fspath(model), "--data", *map(fspath, files), *_flags(scored)])
+            figures = call(["eval", fspath(model), "--data", *map(fspath, files), *_flags(scored)])
         except Error as error:
             raise Error(str(error).replace(fspath(file), "data")) from None
+        if "failed" in figures:
+            figures["failed"] = [fault.replace(fspath(file), "data") for fault in figures["failed"]]
+        return figures
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import traceback
 
 import pytest
 import torch
@@ -153,8 +154,11 @@ def test_evaluation_equals_the_command(tmp_path):
     flags = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), value)]
     run_augur("eval", MODEL, "--data", "task:sort:count=4:seed=12", *flags, "--json", tmp_path / "report.json")
     assert report == json.loads((tmp_path / "report.json").read_text())
-    rows = [{"prompt": "1 2 =", "answer": "1 2"}]
-    assert augur.evaluate(MODEL, rows, verifier="exact", **options)["overall"]["prompts"] == 1
+    rows = [{"prompt": "1 2 =", "answer": "1 2"}, {"prompt": "", "answer": "1"}]
+    report = augur.evaluate(MODEL, rows, verifier="exact", **options)
+    assert report["overall"]["prompts"] == 1
+    assert report["failed"] == ["data:2: the prompt is empty; remove the row or fill it"]
+    assert traceback.format_exception_only(augur.Error("x")) == ["augur.Error: x\n"]
 
 
 def test_other_threads_go_on_while_the_engine_works():
