@@ -160,8 +160,8 @@ void Optimizer::EndPass() {
   for (size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].count();
 }
 
-void Optimizer::ScatterBucket(size_t b) {
-  const at::Tensor mine = Scattered(TakeFlatGradient(buckets_[b]));
+void Optimizer::Scatter(size_t b, const at::Tensor& flat) {
+  const at::Tensor mine = ranks_.ScatterSum(flat);
   reduced_[b] = reduced_[b].defined() ? reduced_[b].add_(mine) : mine;
 }
 
@@ -170,8 +170,7 @@ void Optimizer::ShardLayers() {
   std::vector<LayerShards::Layer> layers;
   for (size_t b = 1; b <= model_.layers.size(); ++b) {
     layers.push_back({flat_[b], weights_[b], [this, b](const std::vector<at::Tensor>& gradients) {
-                        const at::Tensor mine = Scattered(FlatGradient(buckets_[b], gradients));
-                        reduced_[b] = reduced_[b].defined() ? reduced_[b].add_(mine) : mine;
+                        Scatter(b, FlatGradient(buckets_[b], gradients));
                       }});
   }
   shards_ = std::make_unique<LayerShards>(ranks_, std::move(layers));
@@ -228,6 +227,7 @@ void Optimizer::ReduceGradient() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     if (!ScattersEarly() && !IsLayer(b)) ScatterBucket(b);
     if (!reduced_[b].defined()) reduced_[b] = at::zeros_like(weights_[b], at::kFloat);
+    reduced_[b] = across_.Sum(reduced_[b]);
   }
   if (sharded()) return;
   std::vector<double> found;

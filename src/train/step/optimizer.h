@@ -122,9 +122,10 @@ class Optimizer {
   bool IsLayer(size_t bucket) const { return shards_ != nullptr && bucket >= 1 && bucket <= shards_->size(); }
   at::Tensor FlatGradient(const Bucket& bucket, std::span<const at::Tensor> gradients) const;
   at::Tensor TakeFlatGradient(const Bucket& bucket);
-  // This rank's part of the sum over all ranks.
-  at::Tensor Scattered(const at::Tensor& flat) const { return across_.Sum(ranks_.ScatterSum(flat)); }
-  void ScatterBucket(size_t b);
+  // Adds this rank's part of what its shard group has in all; other groups' are added once, in
+  // ReduceGradient.
+  void Scatter(size_t b, const at::Tensor& flat);
+  void ScatterBucket(size_t b) { Scatter(b, TakeFlatGradient(buckets_[b])); }
   void ReduceBucket(const Bucket& bucket, std::span<const double> found);
   void GatherWeights();
   std::vector<at::Tensor>& PieceGradients() { return sharded() ? reduced_ : gradients_; }
