@@ -14,9 +14,20 @@ constexpr size_t kMostNodes = 100'000, kMostLevels = 64;
 
 std::string YamlPlace(const std::string& file, size_t line) { return fmt::format("{}:{}", file, line); }
 
+// The parser's time grows with the square of the brackets that are open at once.
+void CheckBrackets(std::string_view text, const std::string& file) {
+  constexpr int64_t kMostOpen = 1000;
+  int64_t open = 0;
+  for (const char c : text) {
+    open += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+    if (open > kMostOpen) throw Error(file, "opens more than a thousand brackets at once", "close them");
+  }
+}
+
 class YamlParser {
  public:
   YamlParser(std::string_view text, const std::string& file) : file_(file) {
+    CheckBrackets(text, file);
     yaml_parser_initialize(&parser_);
     yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   }
