@@ -8,6 +8,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "ops/product.h"
+
 namespace augur {
 
 HeadGradients::HeadGradients(const Head& head, const at::Tensor& weight, const HeadWants& wants,
@@ -15,13 +17,14 @@ HeadGradients::HeadGradients(const Head& head, const at::Tensor& weight, const H
     : head_(head), weight_(weight) {
   const bool narrow = head.weight.element_size() == 2;
   // One GEMM accumulates in float32 by itself: a single chunk is rounded once either way.
-  const auto type = narrow && accumulate_float32 && chunks > 1 ? at::kFloat : head.weight.scalar_type();
+  const bool wide = MultipliesInFloat(head.weight) || (narrow && accumulate_float32 && chunks > 1);
+  const auto type = wide ? at::kFloat : head.weight.scalar_type();
   if (wants.hidden) hidden_sum_ = at::zeros_like(head.hidden);
   if (wants.weight) {
     weight_sum_ = at::empty(head.weight.sizes(), head.weight.options().dtype(type));
     // The first chunk overwrites its rows, so only the padding is cleared here.
     weight_sum_.narrow(0, weight.size(0), head.weight.size(0) - weight.size(0)).zero_();
-    if (head.weight.is_cpu() && type != head.weight.scalar_type()) weight_part_ = at::empty_like(weight);
+    if (head.weight.is_cpu() && type != weight.scalar_type()) weight_part_ = at::empty_like(weight);
   }
   if (wants.bias) {
     bias_sum_ = at::zeros({head.bias.size(0)}, head.bias.options().dtype(narrow ? at::kFloat : type));
@@ -30,13 +33,14 @@ HeadGradients::HeadGradients(const Head& head, const at::Tensor& weight, const H
 
 void HeadGradients::AddWeight(const GradientRows& rows) {
   at::Tensor sum = weight_sum_.narrow(0, 0, weight_.size(0));
-  const at::Tensor transposed = rows.values.t();
+  const at::Tensor transposed = Factor(rows.values).t();
   at::Tensor hidden = rows.hidden;
   if (rows.factor.defined()) {
     // A row's factor may stand on either side of the product, and this one is narrow.
     hidden = at::empty_like(rows.hidden);
     at::mul_out(hidden, rows.hidden, rows.factor.unsqueeze(1));
   }
+  hidden = Factor(hidden);
   if (weight_part_.defined()) {
     at::mm_out(weight_part_, transposed, hidden);
     started_ ? sum.add_(weight_part_) : sum.copy_(weight_part_);
@@ -58,7 +62,7 @@ void HeadGradients::AddBias(const GradientRows& rows) {
 void HeadGradients::SetHidden(const GradientRows& rows) {
   at::Tensor product = rows.tokens.defined() ? at::empty_like(rows.hidden)
                                              : hidden_sum_.narrow(0, rows.begin, rows.values.size(0));
-  at::mm_out(product, rows.values, weight_);
+  ProductInto(product, rows.values, weight_);
   if (rows.factor.defined()) product.mul_(rows.factor.unsqueeze(1));
   if (rows.tokens.defined()) hidden_sum_.index_copy_(0, rows.tokens, product);
 }

@@ -1,11 +1,9 @@
 #include "ops/head_logits.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "base/error.h"
 #include "kernels/head/support_logits.h"
 #include "ops/launch.h"
+#include "ops/product.h"
 
 namespace augur {
 namespace {
@@ -118,6 +117,7 @@ HeadLogits::HeadLogits(const Head& head, const HeadOptions& options, int64_t voc
   const int64_t held = std::clamp<int64_t>(vocab_size - options.vocab_start, 0, head.weight.size(0));
   shard_ = {options.group, options.vocab_start, held};
   weight_ = head.weight.narrow(0, 0, held);
+  factor_ = Factor(weight_);
   if (head.bias.defined()) bias_ = head.bias.narrow(0, 0, held);
 }
 
@@ -142,11 +142,7 @@ void HeadLogits::Reserve(int64_t rows) {
 
 LogitView HeadLogits::Logits(const at::Tensor& hidden, const at::Tensor& local_ids) {
   at::Tensor logits = buffer_.narrow(0, 0, hidden.size(0)).narrow(1, 0, shard_.count);
-  if (bias_.defined()) {
-    at::addmm_out(logits, bias_, hidden, weight_.t());
-  } else {
-    at::mm_out(logits, hidden, weight_.t());
-  }
+  ProductInto(logits, hidden, factor_.t(), bias_);
   return {logits, local_ids, shard_.count, options_.loss.temperature, options_.loss.softcap};
 }
 

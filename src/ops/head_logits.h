@@ -37,8 +37,8 @@ class HeadLogits {
 
   bool parallel() const { return !shard_.group.empty(); }
   const VocabShard& shard() const { return shard_; }
-  // [held, d]: the weight's rows without padding.
-  const at::Tensor& weight() const { return weight_; }
+  // [held, d]: the weight's rows without padding, as products take them (ops/product.h).
+  const at::Tensor& factor() const { return factor_; }
   // The support's ids among these rows; -1 for those of other ranks.
   at::Tensor LocalIds(const at::Tensor& support) const;
 
@@ -63,6 +63,7 @@ class HeadLogits {
   const HeadOptions& options_;
   VocabShard shard_;
   at::Tensor weight_, bias_;  // without padding
+  at::Tensor factor_;         // the weight as products take it
   at::Tensor buffer_;         // [rows, at least held]
 };
 

@@ -49,7 +49,7 @@ class HeadPass {
     HeadPassResult result;
     const int64_t tokens = pass_.tokens(), active = order_.active;
     const int64_t rows = logits_.ChunkRows(active);
-    HeadGradients gradients(head_, logits_.weight(), wants_, options_.accumulate_float32,
+    HeadGradients gradients(head_, logits_.factor(), wants_, options_.accumulate_float32,
                             (active + rows - 1) / rows);
     logits_.Reserve(std::min(chunk_rows_, tokens));
     ForEachChunk(0, active, [&](const Chunk& chunk) {

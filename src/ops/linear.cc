@@ -2,14 +2,15 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 
 #include "ops/fp8_product.h"
+#include "ops/product.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
 
@@ -48,7 +49,10 @@ Fp8Rows MakeFp8Input(Before before, const at::Tensor& source, const at::Tensor& 
 }
 
 at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  if (!MultipliesInFloat(x)) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
+  ProductInto(out, x, weight.t(), bias);
+  return out;
 }
 
 at::Tensor MultiplyFp8(const Fp8Rows& x, const at::Tensor& weight, const at::Tensor& bias) {
@@ -88,7 +92,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       x = MakeInput(before, source, norm, context->saved_data["eps"].toDouble());
     }
     variable_list result(7);
-    if (context->saved_data["weight"].toBool()) result[2] = at::mm(grad.t(), x.detach());
+    if (context->saved_data["weight"].toBool()) result[2] = Product(grad.t(), x.detach());
     if (context->saved_data["bias"].toBool()) result[3] = grad.sum(0);
     if (before != kNothing || context->saved_data["source"].toBool()) {
       result[0] = LinearInputGradient(grad, saved[2], context->saved_data["fp8"].toBool());
@@ -121,14 +125,14 @@ at::Tensor Apply(Before before, const at::Tensor& source, const at::Tensor& norm
 }  // namespace
 
 at::Tensor LinearInputGradient(const at::Tensor& grad, const at::Tensor& weight, bool fp8) {
-  if (!fp8) return at::mm(grad, weight);
+  if (!fp8) return Product(grad, weight);
   // The sums run over output channels, so the weight takes a scale per input channel here.
   return Fp8Product(RoundRowsToFp8(grad), RoundRowsToFp8(weight.t()), {}, weight.scalar_type());
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const LinearOptions& options, const std::vector<LowRank>& low_rank) {
-  if (!options.fp8 && low_rank.empty()) return Multiply(x, weight, bias);
+  if (!options.fp8 && low_rank.empty() && !MultipliesInFloat(x)) return Multiply(x, weight, bias);
   return Apply(kNothing, x, {}, 0, weight, bias, options.fp8, low_rank);
 }
 

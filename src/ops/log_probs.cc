@@ -72,7 +72,7 @@ HeadPassResult Backward(const SavedCall& call, TokenPass pass) {
   HeadLogits logits(call.head, call.options, call.vocab_size);
   const Tensor local_ids = logits.LocalIds(pass.support);
   const int64_t tokens = pass.tokens(), most = logits.ChunkRows(tokens);
-  HeadGradients sums(call.head, logits.weight(), call.wants, call.options.accumulate_float32,
+  HeadGradients sums(call.head, logits.factor(), call.wants, call.options.accumulate_float32,
                      (tokens + most - 1) / most);
   logits.Reserve(std::min(most, tokens));
   for (int64_t begin = 0; begin < tokens; begin += most) {

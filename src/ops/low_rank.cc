@@ -2,7 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/mm.h>
+
+#include "ops/product.h"
 
 namespace augur {
 
@@ -35,8 +36,8 @@ std::vector<at::Tensor> LowRankGradients(const at::Tensor& x, const at::Tensor& 
     const auto scaled = [&](const at::Tensor& product) {
       return product.to(at::kFloat).mul_(places.scales[i]);
     };
-    gradients.push_back(scaled(at::mm(at::mm(dy, b).t(), x)));
-    gradients.push_back(scaled(at::mm(dy.t(), at::mm(x, a.t()))));
+    gradients.push_back(scaled(Product(Product(dy, b).t(), x)));
+    gradients.push_back(scaled(Product(dy.t(), Product(x, a.t()))));
   }
   return gradients;
 }

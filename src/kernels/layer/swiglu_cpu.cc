@@ -1,38 +1,35 @@
+#include <type_traits>
+
 #include "kernels/layer/swiglu.h"
-#include "kernels/simd/float_lanes.h"
+#include "kernels/layer/swiglu_kernels.h"
 
 namespace augur {
+namespace {
+
+template <typename T>
+const SwigluKernels<T>& Kernels() {
+  if constexpr (std::is_same_v<T, float>) {
+    return AUGUR_LANES_CHOICE(kFloatSwiglu);
+  } else {
+    return AUGUR_LANES_CHOICE(kBf16Swiglu);
+  }
+}
+
+}  // namespace
 
 template <typename T>
 void SwigluForwardCpu(int64_t rows, int64_t width, const T* gate_up, T* out) {
+  const SwigluKernels<T>& kernels = Kernels<T>();
 #pragma omp parallel for schedule(static)
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* gate = gate_up + r * 2 * width;
-    const T* up = gate + width;
-    T* to = out + r * width;
-    for (int64_t i = 0; i < width; i += kFloats) {
-      const Floats g = LoadLanes(gate + i, width - i);
-      StoreLanes(g / (1.0f + VectorExp(-g)) * LoadLanes(up + i, width - i), to + i, width - i);
-    }
-  }
+  for (int64_t r = 0; r < rows; ++r) kernels.forward(width, gate_up + r * 2 * width, out + r * width);
 }
 
 template <typename T>
 void SwigluBackwardCpu(int64_t rows, int64_t width, const T* gate_up, const T* grad_out, T* grad_gate_up) {
+  const SwigluKernels<T>& kernels = Kernels<T>();
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < rows; ++r) {
-    const T* gate = gate_up + r * 2 * width;
-    const T* up = gate + width;
-    const T* grad = grad_out + r * width;
-    T* grad_gate = grad_gate_up + r * 2 * width;
-    T* grad_up = grad_gate + width;
-    for (int64_t i = 0; i < width; i += kFloats) {
-      const int64_t left = width - i;
-      const Floats g = LoadLanes(gate + i, left), d = LoadLanes(grad + i, left);
-      const Floats sigmoid = 1.0f / (1.0f + VectorExp(-g));
-      StoreLanes(d * LoadLanes(up + i, left) * sigmoid * (1.0f + g * (1.0f - sigmoid)), grad_gate + i, left);
-      StoreLanes(d * g * sigmoid, grad_up + i, left);
-    }
+    kernels.backward(width, gate_up + r * 2 * width, grad_out + r * width, grad_gate_up + r * 2 * width);
   }
 }
 
