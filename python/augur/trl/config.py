@@ -1,6 +1,7 @@
-"""The configuration of AugurGRPOTrainer, and what of TRL's configuration it refuses."""
+"""The configuration of AugurGRPOTrainer, and what of TRL's configuration the trainers refuse."""
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from trl import GRPOConfig
 
@@ -8,15 +9,14 @@ from augur import guards
 from augur.masks import MaskRule
 from augur.trl import head
 
-_NO_CLIP = 1e9
+NO_CLIP = 1e9
 _CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 _COLOCATE_LIMIT = 20  # vLLM's default for max_logprobs, which TRL leaves alone in colocate mode
 
 
 @dataclass
-class AugurGRPOConfig(GRPOConfig):
-    """GRPOConfig with the mask. The mask takes the place of the ratio clip, so `epsilon` and `epsilon_high` are left
-    alone (loss_type="cispo", whose epsilon_high caps the ratio, excepted)."""
+class MaskFields:
+    """What the mask adds to a configuration of TRL's; before it in the order of bases."""
 
     mask_rule: str = field(
         default="predictive-kl-aggregated",
@@ -28,6 +28,36 @@ class AugurGRPOConfig(GRPOConfig):
         default=20,
         metadata={"help": "How many of the most likely tokens are recorded beside each sampled one."},
     )
+
+    def settle_rule(self) -> MaskRule:
+        rule = self.mask_rule if isinstance(self.mask_rule, MaskRule) else MaskRule.preset(self.mask_rule)
+        self.mask_rule = rule.text  # as text it can be logged and saved
+        return rule
+
+    def check_recording(self) -> None:
+        """Raises ValueError for settings under which tokens do not come from softmax(logits / temperature)."""
+        guards.check_support_size(self.support_size)
+        guards.check_temperature(self.temperature)
+        guards.check_sampling({name: getattr(self, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")})
+
+    def refuse(self, name: str, why: str) -> NoReturn:
+        raise ValueError(f"{name}: is {getattr(self, name)}; {why}")
+
+    def refuse_clip(self) -> None:
+        for name in ("epsilon", "epsilon_high"):
+            if getattr(self, name) not in (None, NO_CLIP):
+                self.refuse(
+                    name,
+                    "mask_rule takes the place of the ratio clip; leave it out, or set it in the rule: "
+                    "mask_rule='clip clip_low=0.2 clip_high=0.28'",
+                )
+
+
+@dataclass
+class AugurGRPOConfig(MaskFields, GRPOConfig):
+    """GRPOConfig with the mask. The mask takes the place of the ratio clip, so `epsilon` and `epsilon_high` are left
+    alone (loss_type="cispo", whose epsilon_high caps the ratio, excepted)."""
+
     one_pass: bool = field(
         default=True,
         metadata={
@@ -35,7 +65,7 @@ class AugurGRPOConfig(GRPOConfig):
             "otherwise TRL's fused head is used, with the support's rows read beside it."
         },
     )
-    epsilon: float = field(default=_NO_CLIP, metadata={"help": "Unused: mask_rule takes its place."})
+    epsilon: float = field(default=NO_CLIP, metadata={"help": "Unused: mask_rule takes its place."})
     vllm_importance_sampling_correction: bool = field(
         default=False,
         metadata={"help": "Must stay off: the ratio is already taken against the recorded policy."},
@@ -43,51 +73,39 @@ class AugurGRPOConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = self.mask_rule if isinstance(self.mask_rule, MaskRule) else MaskRule.preset(self.mask_rule)
-        self.mask_rule = rule.text  # as text it can be logged and saved
+        rule = self.settle_rule()
         why = "one_pass=False" if not self.one_pass else head.obstacle(self)
         if rule.action != "drop" and why:
             raise ValueError(
                 f"mask_rule: action is '{rule.action}', which needs the head's gradient in one pass, and {why} rules "
                 "that out; change it, or set action='drop'"
             )
-        guards.check_support_size(self.support_size)
-        guards.check_temperature(self.temperature)
-        guards.check_sampling({name: getattr(self, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")})
+        self.check_recording()
         guards.check_generation_kwargs(self.generation_kwargs or {}, self.temperature)
         self._refuse_conflicts()
 
     def _refuse_conflicts(self) -> None:
-        def refuse(name: str, why: str) -> None:
-            raise ValueError(f"{name}: is {getattr(self, name)}; {why}")
-
         if self.vllm_importance_sampling_correction:
-            refuse(
+            self.refuse(
                 "vllm_importance_sampling_correction",
                 "the ratio is already taken against the policy that vLLM recorded; set it to False",
             )
         if self.off_policy_mask_threshold is not None:
-            refuse("off_policy_mask_threshold", "mask_rule decides which tokens pass; leave it out")
+            self.refuse("off_policy_mask_threshold", "mask_rule decides which tokens pass; leave it out")
         if self.use_transformers_continuous_batching:
-            refuse(
+            self.refuse(
                 "use_transformers_continuous_batching",
                 "it gives no log-probs, so there is no support to record; use vLLM or plain transformers generation",
             )
         if self.vllm_structured_outputs_regex is not None:
-            refuse(
+            self.refuse(
                 "vllm_structured_outputs_regex",
                 "it changes the distribution that tokens are sampled from; leave it out",
             )
         if self.loss_type in _CLIPPED_LOSSES:
-            for name in ("epsilon", "epsilon_high"):
-                if getattr(self, name) not in (None, _NO_CLIP):
-                    refuse(
-                        name,
-                        "mask_rule takes the place of the ratio clip; leave it out, or set it in the rule: "
-                        "mask_rule='clip clip_low=0.2 clip_high=0.28'",
-                    )
+            self.refuse_clip()
         if self.use_vllm and self.vllm_mode == "colocate" and self.support_size > _COLOCATE_LIMIT:
-            refuse(
+            self.refuse(
                 "support_size",
                 f"vLLM in colocate mode gives at most {_COLOCATE_LIMIT} log-probs; set {_COLOCATE_LIMIT} or less, "
                 "or vllm_mode='server'",

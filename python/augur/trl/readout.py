@@ -101,6 +101,11 @@ class SupportReader:
         self._causal_lm.forward = forward_and_keep
 
 
+def causal_lm_of(model: torch.nn.Module) -> PreTrainedModel:
+    """The language model inside PEFT's wrapper, if there is one."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def logit_transform(causal_lm: PreTrainedModel) -> tuple[float, float]:
     """What the model's family does to its logits: a factor, then a soft cap (0: none). As TRL's fused head reads it."""
     config = causal_lm.config.get_text_config()

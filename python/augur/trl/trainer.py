@@ -17,7 +17,7 @@ from augur.support import Support, SupportRecorder
 from augur.trl import recorded
 from augur.trl.config import AugurGRPOConfig
 from augur.trl.head import OnePassHead, Tokens, model_obstacle, obstacle, token_weights
-from augur.trl.readout import Readout, SupportReader
+from augur.trl.readout import Readout, SupportReader, causal_lm_of
 from augur.trl.vllm import check_server, record_colocated
 
 _LOG_RATIO_LIMIT = 20.0
@@ -48,8 +48,7 @@ class AugurGRPOTrainer(GRPOTrainer):
             )
         self.rule = MaskRule.preset(self.args.mask_rule)
         self.off_policy_mask_threshold = 0.0  # TRL then calls get_off_policy_mask
-        causal_lm = self.accelerator.unwrap_model(self.model)
-        causal_lm = causal_lm.get_base_model() if hasattr(causal_lm, "get_base_model") else causal_lm
+        causal_lm = causal_lm_of(self.accelerator.unwrap_model(self.model))
         self._head: OnePassHead | None = None
         self._reader: SupportReader | None = None
         self._readout: Readout | None = None

@@ -1,0 +1,284 @@
+"""AsyncGRPOTrainer under a mask: TRL's own trainer, queue, packing and rollout loop against a faked vLLM server."""
+
+import copy
+import queue
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+import trl
+from packaging.version import Version
+
+if Version(trl.__version__) < Version("1.16"):
+    pytest.skip("TRL 1.15 lays the batch out in another way", allow_module_level=True)
+
+from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer, packing
+from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
+
+from async_trl import (  # noqa: F401  one is a fixture
+    async_server,
+    count_digits,
+    look_up,
+    make_chat_tokenizer,
+    make_chats,
+)
+from augur import MaskRule
+from augur.trl.async_grpo import AugurAsyncGRPOConfig, AugurAsyncGRPOTrainer
+from augur.trl.async_rollout import AugurRolloutLoop, support_of, unpack
+from reference import keep_mask, token_losses
+from tiny_trl import make_qwen3
+
+STALE = dict(weight_sync_steps=2, max_staleness=8, learning_rate=1e-2)
+
+
+class ThreadWorker(AsyncRolloutWorker):
+    """TRL's worker with its loop in a thread: a process of its own takes long to start."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.rollout_buffer, self.metrics_queue = queue.Queue(8), queue.Queue()
+
+    def start(self):
+        self.loop = self._loop_cls(
+            **self._loop_kwargs,
+            rollout_buffer=self.rollout_buffer,
+            model_version_value=self._model_version_value,
+            heartbeat_value=self._heartbeat_value,
+            failed_event=self._failed_event,
+            exception_info_queue=self._exception_info_queue,
+            metrics_queue=self.metrics_queue,
+        )
+        self.thread = threading.Thread(target=self.loop.run, daemon=True)
+        self.thread.start()
+
+    def stop(self):
+        if self.thread.is_alive():
+            self.loop._loop.call_soon_threadsafe(self.loop._stop_event.set)
+            self.thread.join()
+
+
+class CheckedTrainer(AugurAsyncGRPOTrainer):
+    """Beside each loss the same from plain torch: a plain forward of every sample of the batch."""
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        samples = self.packed.pop(0)
+        plain = make_qwen3()
+        plain.load_state_dict(model.state_dict())
+        losses, masked = [], 0
+        for sample in samples:
+            terms = plain_terms(plain, sample, self.temperature)
+            losses.append(token_losses(self.rule, *terms))
+            masked += (~keep_mask(self.rule, *terms)).sum().item()
+        tokens = sum(int(sample["completion_mask"].sum()) for sample in samples)
+        expected = torch.cat(losses).sum() / tokens / self.current_gradient_accumulation_steps
+        self.losses = [*getattr(self, "losses", []), (loss.item(), expected.item())]
+        ours = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        self.gradients = [
+            *getattr(self, "gradients", []),
+            max(
+                ((a - b).norm() / b.norm()).item()
+                for a, b in zip(ours, torch.autograd.grad(expected, list(plain.parameters())), strict=True)
+            ),
+        ]
+        self.masked = [*getattr(self, "masked", []), (masked, tokens)]
+        return loss
+
+
+def plain_terms(model, sample, temperature):
+    """Logits, support and advantages of the sample's tokens that have a support."""
+    ids, logprobs = unpack(torch.tensor(sample["old_log_probs"]))
+    rows = torch.tensor(sample["completion_mask"]).bool() & (ids[:, 0] >= 0)
+    logits = model(input_ids=torch.tensor(sample["input_ids"])[None]).logits[0] / temperature
+    return logits[:-1][rows[1:]], ids[rows], logprobs[rows], torch.full((int(rows.sum()),), sample["advantage"])
+
+
+@pytest.fixture
+def make_trainer(tmp_path, monkeypatch, async_server):  # noqa: F811
+    """A trainer, with the server in its field `server` and every batch's samples in `packed`."""
+    packed, pack = [], packing.TreeRow.pack
+    monkeypatch.setattr(packing.TreeRow, "pack", lambda row: (packed.append(list(row.samples)), pack(row))[1])
+
+    def make(server=None, worker=ThreadWorker, trainer_class=CheckedTrainer, tools=None, **changes):
+        monkeypatch.setattr(async_grpo_trainer, "AsyncRolloutWorker", worker)
+        server = server or async_server()
+        make_qwen3().save_pretrained(tmp_path / "model")
+        settings = dict(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_completion_length=7,
+            token_budget=-1,
+            max_inflight_tasks=4,
+            max_steps=4,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            disable_tqdm=True,
+            support_size=6,
+            vllm_server_base_url=server.url,
+        )
+        trainer = trainer_class(
+            model=str(tmp_path / "model"),
+            reward_funcs=count_digits,
+            args=AugurAsyncGRPOConfig(**(settings | STALE | changes)),
+            train_dataset=make_chats(),
+            processing_class=make_chat_tokenizer(),
+            tools=tools,
+            weight_transfer=server,
+        )
+        trainer.server, trainer.packed = server, packed
+        return trainer
+
+    return make
+
+
+def history(trainer, name):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def check_against_plain_torch(trainer):
+    for ours, plain in trainer.losses:
+        assert ours == pytest.approx(plain, abs=2e-5)
+    assert max(trainer.gradients) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [
+        ("predictive-kl-aggregated delta=0.02", {}),
+        ("predictive-kl-exact delta=0.02", {"temperature": 0.7}),
+        ("predictive-tv-uniform delta=0.02", {"token_budget": 96}),
+        ("dppo-topk-kl delta=0.02", {"gradient_accumulation_steps": 2, "max_steps": 3}),
+        ("clip", {}),
+    ],
+    ids=str,
+)
+def test_losses_and_gradients_are_those_of_plain_torch(make_trainer, rule, changes):
+    trainer = make_trainer(mask_rule=rule, **changes)
+    trainer.train()
+    check_against_plain_torch(trainer)
+    assert {p["logprobs"] for p in trainer.server.asked} == {6} and trainer.server.engine.outside_top > 5
+    assert set(history(trainer, "mask/missing")) == {0}
+    if rule != "clip":
+        assert history(trainer, "mask/divergence")[0] < 1e-5 or len(trainer.losses) > len(history(trainer, "loss"))
+    assert sum(count for count, _ in trainer.masked) > 0
+    per_step = len(trainer.masked) // len(history(trainer, "loss"))
+    for i, share in enumerate(history(trainer, "mask/masked")):
+        counts = trainer.masked[i * per_step : (i + 1) * per_step]
+        assert share == pytest.approx(sum(c for c, _ in counts) / sum(n for _, n in counts), abs=1e-9)
+
+
+def test_tokens_of_a_tool_have_no_support_and_no_part_in_any_figure(make_trainer):
+    trainer = make_trainer(tools=[look_up], max_tool_calling_iterations=2, max_completion_length=4, max_steps=3)
+    seen = []
+    kept = trainer.packed
+    trainer.packed = SimpleNamespace(pop=lambda i: (seen.append(kept[i]), kept.pop(i))[1])
+    trainer.train()
+    check_against_plain_torch(trainer)
+    assert set(history(trainer, "mask/missing")) == {0}
+    behind = 0
+    for sample in (sample for samples in seen for sample in samples):
+        sampled = torch.tensor(sample["completion_mask"]).bool()
+        ids, _ = unpack(torch.tensor(sample["old_log_probs"]))
+        assert torch.equal(ids[sampled][:, 0].long(), torch.tensor(sample["input_ids"])[sampled])
+        assert torch.all(ids[~sampled] == -1)
+        first = int(sampled.nonzero()[0])
+        behind += int((sampled[first:].long().diff() == 1).any())  # sampled again behind what the tool wrote
+    assert behind > 0
+
+
+def test_tokens_whose_log_prob_is_no_number_are_left_out_and_counted(make_trainer, async_server):  # noqa: F811
+    trainer = make_trainer(async_server(nan_every=4), max_steps=3)
+    trainer.train()
+    check_against_plain_torch(trainer)
+    assert all(0.1 < share < 0.5 for share in history(trainer, "mask/missing"))
+
+
+def test_in_a_process_of_its_own_the_worker_records_while_the_trainer_updates(make_trainer):
+    trainer = make_trainer(worker=AsyncRolloutWorker, max_steps=3)
+    trainer.train()
+    check_against_plain_torch(trainer)
+    assert set(history(trainer, "mask/missing")) == {0} and trainer.server.syncs == 2
+    assert history(trainer, "mask/divergence")[0] < 1e-5 < history(trainer, "mask/divergence")[1]
+
+
+@pytest.mark.parametrize(
+    ("info", "changes", "message"),
+    [
+        ({"model_config": {"logprobs_mode": "raw_logprobs"}}, {}, "runs with --logprobs-mode raw_logprobs"),
+        ({"model_config": {"max_logprobs": 5}}, {}, "gives at most 5 log-probs .*support_size is 6"),
+    ],
+)
+def test_a_server_that_cannot_give_the_support_is_refused(make_trainer, async_server, info, changes, message):  # noqa: F811
+    with pytest.raises(ValueError, match=f"^vllm server: {message}"):
+        make_trainer(async_server(**info), **changes).get_train_dataloader()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top_p": 0.9}, r"^top_p: is 0.9"),
+        ({"min_p": 0.1}, r"^min_p: is 0.1"),
+        ({"temperature": 0.0}, r"^temperature: is 0.0"),
+        ({"epsilon": 0.2}, r"^epsilon: is 0.2"),
+        ({"support_size": 0}, r"^support_size: is 0"),
+        ({"mask_rule": MaskRule(action="restore")}, r"^mask_rule: action is 'restore'.*set action='drop'"),
+    ],
+    ids=str,
+)
+def test_refused_settings_name_the_field(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        AugurAsyncGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], **changes)
+
+
+def test_a_plain_config_is_refused(tmp_path):
+    args = AsyncGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[])
+    with pytest.raises(ValueError, match="^args: is a AsyncGRPOConfig; pass an AugurAsyncGRPOConfig"):
+        AugurAsyncGRPOTrainer("model", count_digits, args)
+
+
+class OtherLoop(_AsyncRolloutLoop):
+    pass
+
+
+class OtherWorker(ThreadWorker):
+    _loop_cls = OtherLoop
+
+
+def test_a_loop_that_records_nothing_is_refused(make_trainer):
+    with pytest.raises(ValueError, match="^rollout_worker: its loop OtherLoop records no support; derive one from"):
+        make_trainer(worker=OtherWorker)
+
+
+def test_samples_without_support_are_refused(make_trainer):
+    trainer = make_trainer()
+    inputs = {"old_log_probs": torch.zeros(1, 5), "token_index": torch.zeros(1, 5)}
+    with pytest.raises(ValueError, match="^support: the samples have none"):
+        AugurAsyncGRPOTrainer.compute_loss(trainer, trainer.model, inputs)
+
+
+def test_edited_samples_are_noticed(make_trainer, monkeypatch):
+    trainer = make_trainer()
+    score = AugurRolloutLoop._score_group
+
+    async def edit(self, group):
+        samples = await score(self, group)
+        for sample in samples:
+            sample.input_ids[sample.completion_mask.astype(bool)] += 1
+        return samples
+
+    monkeypatch.setattr(AugurRolloutLoop, "_score_group", edit)
+    with pytest.raises(RuntimeError, match="^support: the recorded tokens are not those of the batch"):
+        trainer.train()
+
+
+def test_what_vllm_writes_for_minus_infinity_is_no_candidate():
+    rows = [{"token_id:3": -0.1, "token_id:4": -9999.0}, None]
+    choice = {"token_ids": [3, 5], "logprobs": {"top_logprobs": rows}}
+    ids, logprobs = support_of(copy.deepcopy(choice), 2)
+    assert ids.tolist() == [[3, -1, -1], [-1, -1, -1]]
+    assert logprobs[0, 0].item() == pytest.approx(-0.1) and torch.all(logprobs[1] == -torch.inf)
