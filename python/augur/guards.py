@@ -2,6 +2,8 @@
 
 import logging
 import math
+import multiprocessing
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,11 +123,13 @@ _noted: set[str] = set()
 
 
 def check_version(package: str, found: str, tested: str) -> None:
-    """Says once in a process that a version is outside the tested range: an adapter reaches into a framework's
-    internals, which another version may have moved."""
+    """Says once, in the first of several ranks, that a version is outside the tested range: an adapter reaches into a
+    framework's internals, which another version may have moved."""
     if found in SpecifierSet(tested, prereleases=True) or package in _noted:
         return
     _noted.add(package)
+    if os.environ.get("RANK", "0") != "0" or multiprocessing.parent_process() is not None:
+        return
     logging.getLogger("augur").warning(
         f"{package} {found}: Augur's adapter is tested with {package} {tested}; "
         f"if something fails, pip install '{package}{tested}'"

@@ -73,11 +73,13 @@ def _check_rollout(rollout: DictConfig, where: str) -> None:
         raise ValueError(
             f"{where}calculate_log_probs: is False; the ratio needs the rollout's log-probs; set it to True"
         )
-    if (rollout.get("logprobs_mode", None) or "processed_logprobs") != "processed_logprobs":
-        raise ValueError(
-            f"{where}logprobs_mode: is {rollout.logprobs_mode}; log-probs must be those of the sampling temperature; "
-            "set it to processed_logprobs"
-        )
+    for name in ("logprobs_mode", "engine_kwargs.vllm.logprobs_mode"):  # the second has the last word
+        mode = OmegaConf.select(rollout, name) or "processed_logprobs"
+        if mode != "processed_logprobs":
+            raise ValueError(
+                f"{where}{name}: is {mode}; log-probs must be those of the sampling temperature; set it to "
+                "processed_logprobs"
+            )
     if rollout.name == "trtllm":
         raise ValueError(f"{where}name: is trtllm, whose server gives no top-K log-probs; set it to vllm or sglang")
     raw = os.environ.get("SGLANG_RETURN_ORIGINAL_LOGPROB", "").lower() in ("1", "true")

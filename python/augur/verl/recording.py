@@ -1,7 +1,9 @@
 """What the rollout's servers gave, call by call, and its place in the response."""
 
+import asyncio
 import copy
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +79,19 @@ class _Handle:
 
     async def remote(self, **kwargs) -> TokenOutput:
         return await self._recorder.generate(self._server, **kwargs)
+
+
+async def add_support(result: TokenOutput, build: Callable[..., Support], *args) -> None:
+    """In a server: puts the support that `build` makes into the result, in a thread, because a long response has
+    hundreds of thousands of log-probs and other requests wait for the loop. verl's trainer would swallow an error, so
+    the tokens then stay without support, which the agent loop tells."""
+    try:
+        recorded = await asyncio.to_thread(build, *args)
+    except (ValueError, TypeError) as error:
+        logging.getLogger("augur").error(f"support: {len(result.token_ids)} tokens stay without: {error}")
+        return
+    result.extra_fields["support_ids"] = recorded.ids.numpy()
+    result.extra_fields["support_logprobs"] = recorded.logprobs.numpy()
 
 
 def place(output: AgentLoopOutput, calls: list[Call], columns: int) -> tuple[Support, list[int]]:

@@ -1,6 +1,5 @@
 """The SGLang server that returns the support with each response: SGLang gives the top K at generation when asked."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,6 +7,7 @@ from verl.workers.rollout.replica import TokenOutput
 
 from augur import support
 from augur.support import Support
+from augur.verl.recording import add_support
 
 
 class RecordingManager:
@@ -53,9 +53,7 @@ class RecordingServer:
             output = manager.outputs.pop(request_id, None)
         rows = (output or {}).get("meta_info", {}).get("output_top_logprobs")
         if rows and result.log_probs and len(rows) == len(result.token_ids):
-            recorded = await asyncio.to_thread(_support_of, result, rows, size)
-            result.extra_fields["support_ids"] = recorded.ids.numpy()
-            result.extra_fields["support_logprobs"] = recorded.logprobs.numpy()
+            await add_support(result, _support_of, result, rows, size)
         return result
 
 

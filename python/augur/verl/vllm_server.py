@@ -4,7 +4,6 @@ verl's server asks vLLM for the sampled token's log-prob alone. Augur's agent lo
 verl's asks with True, and this server then lets vLLM give as many.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from verl.workers.rollout.replica import TokenOutput
 
 from augur import vllm
+from augur.verl.recording import add_support
 
 
 class RecordingEngine:
@@ -61,10 +61,7 @@ class RecordingServer:
             del engine.sizes[request_id]
             answer = engine.answers.pop(request_id, None)
         if answer is not None and len(answer[0]) == len(result.token_ids):
-            # In a thread: a long response has hundreds of thousands of log-probs, and other requests wait for the loop.
-            recorded = await asyncio.to_thread(vllm.support_of, *answer, size)
-            result.extra_fields["support_ids"] = recorded.ids.numpy()
-            result.extra_fields["support_logprobs"] = recorded.logprobs.numpy()
+            await add_support(result, vllm.support_of, *answer, size)
         return result
 
 

@@ -1,6 +1,8 @@
 """What AugurGRPOConfig and AugurGRPOTrainer refuse, and how they say it."""
 
 import functools
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -159,6 +161,22 @@ def test_a_version_outside_the_tested_range_is_said_once_in_one_line(caplog, mon
         assert line.startswith(f"trl {version}: ") and "pip install 'trl>=1.15,<1.17'" in line and "\n" not in line
 
 
+def test_of_several_ranks_the_first_alone_says_it(caplog, monkeypatch):
+    for rank in ("0", "1", "2"):
+        monkeypatch.setattr(guards, "_noted", set())
+        monkeypatch.setenv("RANK", rank)
+        guards.check_version("trl", "1.14.2", guards.TESTED["trl"])
+    assert len(caplog.messages) == 1
+
+
+def test_importing_the_adapter_outside_the_range_writes_one_line():
+    program = "import trl; trl.__version__ = '1.14.2'; import augur.trl, augur.trl.trainer"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "1.14.2" in line]
+    assert line.startswith("trl 1.14.2: Augur's adapter is tested with trl >=1.15,<1.17; ")
+
+
 def test_this_version_is_inside_the_tested_range():
     assert trl.__version__ in SpecifierSet(guards.TESTED["trl"])
 
@@ -172,6 +190,7 @@ def test_this_version_is_inside_the_tested_range():
         ({"delta": 2.0}, "delta=2.0"),
         ({"top_entropy_quantile": 0.5}, "top_entropy_quantile=0.5"),
         ({"cast_lm_head_to_fp32": True}, "cast_lm_head_to_fp32=True"),
+        ({"beta": 0.1, "use_bias_correction_kl": True}, "use_bias_correction_kl=True with beta"),
     ],
     ids=str,
 )

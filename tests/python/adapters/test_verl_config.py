@@ -102,6 +102,11 @@ def test_launch_scripts_say_how_they_are_used(script, arguments):
         ("actor_rollout_ref.rollout.temperature", 0.0, "rollout.temperature: is 0.0; .*above 0"),
         ("actor_rollout_ref.rollout.calculate_log_probs", False, "calculate_log_probs: is False; .*set it to True"),
         ("actor_rollout_ref.rollout.logprobs_mode", "raw_logprobs", "logprobs_mode: .*set it to processed_logprobs"),
+        (
+            "actor_rollout_ref.rollout.engine_kwargs.vllm.logprobs_mode",
+            "raw_logprobs",
+            "engine_kwargs.vllm.logprobs_mode: is raw_logprobs; .*set it to processed_logprobs",
+        ),
         ("actor_rollout_ref.rollout.custom.augur.support_size", 0, "custom.augur.support_size: is 0"),
         ("algorithm.rollout_correction.bypass_mode", False, "bypass_mode: is False, .*set it to True"),
         ("algorithm.rollout_correction.rollout_is", "token", "rollout_is: is token; .*set it to null"),

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture
 def cluster():
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ["PYTHONPATH"]])
     ray.init(
         num_cpus=2,
         include_dashboard=False,

@@ -148,6 +148,21 @@ def test_the_support_is_built_outside_the_servers_event_loop(server_class, monke
     assert len(threads) == 1 and threads[0] is not threading.main_thread()
 
 
+def test_log_probs_that_do_not_fit_leave_the_tokens_without_support_and_end_nothing(server_class, caplog):
+    class ShortEngine(FakeEngine):
+        async def generate(self, **kwargs):
+            async for output in super().generate(**kwargs):
+                output.outputs[0].logprobs = output.outputs[0].logprobs[:-1]
+                yield output
+
+    server = make_server(server_class)
+    server.engine = ShortEngine()
+    output = asyncio.run(ask(server, "a", 8))
+    assert len(output.token_ids) == 6 and "support_ids" not in output.extra_fields
+    (line,) = [message for message in caplog.messages if message.startswith("support: ")]
+    assert "6 tokens stay without" in line and "\n" not in line
+
+
 def test_with_prefill_and_decode_apart_the_decoding_server_gives_the_support(server_class):
     prefill, decode = make_server(server_class), make_server(server_class)
     decode.global_steps = 8
