@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -98,8 +100,48 @@ def test_files_of_other_commands_are_sent_there(tmp_path, policy):
     assert "run augur sft with it" in refused("train", ROOT / "recipes" / "tiny-sft.yaml")
 
 
-def limited(gib):
-    return lambda: resource.setrlimit(resource.RLIMIT_AS, (int(gib * 2**30), resource.RLIM_INFINITY))
+def peak_of_memory(process) -> int:
+    """Bytes of addresses that it held at most."""
+    peak = 0
+    while process.poll() is None:
+        found = re.search(r"VmPeak:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+        peak = int(found[1]) * 1024 if found else peak
+        time.sleep(0.005)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return peak
+
+
+# What a run of each command does, and what of it makes a small one.
+UPDATES = {
+    "train": (
+        "train: {steps: 1, micro_tokens: 1000000}\nrollout: {prompts: 16, group: 8, max_tokens: 2}\n"
+        "algorithm: {entropy_bonus: 1e-6}\nreward: {verifier: exact}\n",
+        "train.steps=0",
+    ),
+    "sft": ("sft: {steps: 1, micro_tokens: 1000000, batch: 128}\n", "sft.batch=1"),
+}
+
+
+@pytest.mark.parametrize("command", UPDATES)
+def test_memory_that_runs_out_inside_a_step_is_told_with_the_step_its_stage_and_a_remedy(tmp_path, command):
+    """Room for the model and its rollouts, not for a backward over 30,000 tokens at once."""
+    deep = make_policy(tmp_path / "deep", layers=24, positions=512)
+    data = tmp_path / "long.jsonl"
+    rows = [{"prompt": "1 2 " * 60 + f"{i} =", "answer": "7"} for i in range(128)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    update, small = UPDATES[command]
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        f"run: {{dir: {tmp_path / 'run'}, threads: 1}}\nmodel: {{path: {deep}, precision: fp32}}\n"
+        f"data: {{train: [{data}]}}\nlog: {{console: false}}\n{update}"
+    )
+    idle = peak_of_memory(start(config, f"run.dir={tmp_path / 'idle'}", small, command=command))
+    limit = idle + 400 * 2**20
+    process = start(config, command=command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    _, errors = process.communicate()
+    assert process.returncode == 2 and "step 1, updating: the memory of this machine is full" in errors, errors
+    assert f"{command}.micro_tokens=500000" in errors and f"{command}.checkpoint_activations=full" in errors
 
 
 def test_a_model_that_cannot_be_trained_here_is_refused_before_it_is_loaded(tmp_path, policy):

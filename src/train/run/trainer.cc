@@ -322,6 +322,7 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   hooks.progress = [&](const GenerateProgress& now) {
     watch({"evaluating", now.finished, now.total, "responses", now.new_tokens});
   };
+  hooks.progress({.total = static_cast<int64_t>(eval_prompts_->prompts.size()) * config_.eval.samples});
   if (!Ranks::World().alone()) hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
   const Evaluation evaluation =
       augur::Evaluate({engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);

@@ -121,6 +121,7 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
     hooks.progress = [&](const GenerateProgress& now) {
       watch({"generating", now.finished, now.total, "responses", now.new_tokens});
     };
+    hooks.progress({.total = static_cast<int64_t>(pending.size())});
   }
   if (!Ranks::World().alone()) hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
   std::vector<Rollout> rollouts = GenerateOnRanks(engine_, requests, TrainingSampling(config_, text_), hooks);

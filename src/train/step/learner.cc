@@ -251,11 +251,12 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
     minibatches.push_back(TakeShare(samples, loss_, ranks_));
   }
   int64_t done = 0, total = 0;  // tokens
-  for (MinibatchShare& minibatch : minibatches) {
-    // By minibatch, so that scoring and learning see the same micro-batches.
-    AddAnchors(&minibatch);
+  for (const MinibatchShare& minibatch : minibatches) {
     for (const TrainSample& sample : minibatch.samples) total += sample.length() * config_.train.epochs;
   }
+  if (hooks.progress) hooks.progress(done, total);
+  // By minibatch, so that scoring and learning see the same micro-batches.
+  for (MinibatchShare& minibatch : minibatches) AddAnchors(&minibatch);
   if (hooks.several_updates && config_.train.epochs * static_cast<int64_t>(minibatches.size()) > 1) {
     hooks.several_updates();
   }

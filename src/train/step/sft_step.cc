@@ -52,6 +52,7 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
   SftSums sums;
   int64_t total = 0;
   for (const TrainSample& sample : share.samples) total += sample.length();
+  if (progress) progress(0, total);
   const float* weight = weights.data();
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const auto part = std::span(share.samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
