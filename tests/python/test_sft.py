@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -91,6 +91,34 @@ def test_stopped_or_killed_and_resumed_it_is_the_same_run(tmp_path, policy):
     assert without_times(read_metrics(tmp_path / "cut")) == without_times(read_metrics(tmp_path / "whole"))
     weights = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "cut")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_the_count_of_bad_updates_goes_on_after_a_resume(tmp_path, policy):
+    """The first update leaves weights with which no later one is finite."""
+    changes = dict(lr=1e30, max_bad_updates=2)
+    run_augur("sft", write_sft(tmp_path, policy, steps=2, **changes))
+    done = run_augur("sft", write_sft(tmp_path, policy, steps=5, **changes), check=False)
+    assert done.returncode == 2 and "step 3: 2 updates in a row" in done.stderr
+
+
+def test_the_count_of_bad_updates_begins_anew_after_a_good_one(tmp_path, policy):
+    """Every other example holds a token after which activations overflow: the last width is 0 for all others, and a
+    norm makes much of it."""
+    model, width = tmp_path / "model", 31
+    shutil.copytree(policy, model)
+    tensors = load_file(model / "model.safetensors")
+    [bad] = tokens_of(model, "9")
+    for name, tensor in tensors.items():
+        if "o_proj" in name or "down_proj" in name:
+            tensor[width] = 0
+    tensors["model.embed_tokens.weight"][:, width] = 0
+    tensors["model.embed_tokens.weight"][bad, width] = 1
+    tensors["model.layers.0.post_attention_layernorm.weight"][width] = 1e25
+    save_file(tensors, model / "model.safetensors")
+    changes = dict(rows=[("3 1 2", "1"), ("3 9 2", "1")], steps=6, batch=1, lr=1e-36, weight_decay=0)
+    run_augur("sft", write_sft(tmp_path, model, max_bad_updates=2, **changes))
+    skipped = [line["data"]["train/skipped_updates"] for line in read_metrics(tmp_path / "run")]
+    assert skipped == [0, 1, 0, 1, 0, 1]
 
 
 def test_a_resumed_run_may_not_change_what_it_computes(tmp_path, policy):

@@ -159,17 +159,26 @@ def test_a_prompt_that_fills_the_context_is_named(tmp_path, policy):
         assert done.returncode == 2 and f"{data}:1: the prompt has" in done.stderr
 
 
-def test_rows_of_the_head_behind_the_tokenizer_have_no_part(tmp_path, policy):
-    """A head padded with rows that would win every draw trains as the one without them, and they stay as they are."""
+PADDED_LOSSES = {
+    "masked": dict(algorithm__kl_coef=0.1),
+    "gspo": dict(algorithm__loss="gspo", algorithm__loss_clip_low=0.1, algorithm__loss_clip_high=0.1),
+    "recomputed": dict(algorithm__anchor="recomputed", algorithm__loss="tis"),
+}
+
+
+@pytest.mark.parametrize(("loss", "size"), [("masked", 9), ("gspo", 0.12), ("gspo", 9), ("recomputed", 0.12)])
+def test_rows_of_the_head_behind_the_tokenizer_have_no_part(tmp_path, policy, loss, size):
+    """A head padded with rows, of ordinary size or such that would win every draw, trains as the one without them, and
+    they stay as they are."""
     padded = tmp_path / "padded"
     shutil.copytree(policy, padded)
     fields = json.loads((padded / "config.json").read_text())
     (padded / "config.json").write_text(json.dumps(fields | {"vocab_size": fields["vocab_size"] + 40}))
     tensors = load_file(padded / "model.safetensors")
     table = tensors["model.embed_tokens.weight"]
-    padding = 9 * torch.randn(40, table.shape[1], generator=torch.Generator().manual_seed(1))
+    padding = size * torch.randn(40, table.shape[1], generator=torch.Generator().manual_seed(1))
     save_file(tensors | {"model.embed_tokens.weight": torch.cat([table, padding])}, padded / "model.safetensors")
-    changes = dict(train__steps=2, train__weight_decay=0, algorithm__kl_coef=0.1, audit__every=1)
+    changes = dict(train__steps=2, train__weight_decay=0, audit__every=1) | PADDED_LOSSES[loss]
     lines = []
     for name, model in (("plain", policy), ("wide", padded)):
         run_augur("train", small_config(tmp_path, model, name, **changes))

@@ -71,8 +71,9 @@ def ids(response):
 # Draws.
 
 
-def test_each_epoch_draws_new_responses_to_the_same_prompts(tmp_path, policy):
-    changes = STILL | dict(data__train="[task:sort:numbers=4:count=4:seed=3]", train__steps=2)
+@pytest.mark.parametrize("shuffle", ["true", "false"])
+def test_each_epoch_draws_new_responses_to_the_same_prompts(tmp_path, policy, shuffle):
+    changes = STILL | dict(data__train="[task:sort:numbers=4:count=4:seed=3]", train__steps=2, data__shuffle=shuffle)
     _, responses = train(tmp_path, policy, **changes)
     by_step = [{r["prompt"]: [] for r in responses if r["step"] == step} for step in (1, 2)]
     for response in responses:
@@ -82,22 +83,34 @@ def test_each_epoch_draws_new_responses_to_the_same_prompts(tmp_path, policy):
         assert drawn != by_step[1][prompt]
 
 
+def test_an_epoch_has_every_prompt_once_and_the_next_another_order(tmp_path, guesser, guesses):
+    changes = STILL | EVERYONE | dict(data__train=f"[{guesses}]", rollout__group=2, train__steps=6)
+    _, responses = train(tmp_path, guesser, **changes)
+    order = [r["prompt"].strip() for r in responses[::2]]
+    every = {row["prompt"] for row in read_lines(guesses)}
+    assert set(order[:12]) == set(order[12:]) == every and len(order) == 24
+    assert order[:12] != order[12:]
+
+
 def account(responses, step, prompts, group):
-    """The groups of a step in the order of their draws: lists of (tokens, reward)."""
-    here = [(ids(r), r["reward"]) for r in responses if r["step"] == step]
+    """The groups of a step in the order of their draws: lists of (prompt, its source, tokens, reward)."""
+    here = [(r["prompt"], r["data_source"], ids(r), r["reward"]) for r in responses if r["step"] == step]
     assert len(here) == prompts * group
     return [here[i : i + group] for i in range(0, len(here), group)]
 
 
 def is_mixed(group):
-    return len({reward for _, reward in group}) > 1
+    return len({reward for *_, reward in group}) > 1
 
 
 @pytest.mark.parametrize("max_refills", [1, 10])
 def test_dynamic_sampling_takes_the_next_mixed_groups_and_counts_what_it_drew(tmp_path, guesser, guesses, max_refills):
     """Draws depend on seed and place alone, so that a plain run shows every group there is to draw from."""
     prompts, group = 2, 2
-    changes = STILL | EVERYONE | dict(data__train=f"[{guesses}]", rollout__prompts=prompts, rollout__group=group)
+    rows = tmp_path / "rows.jsonl"  # each of a source of its own
+    sources = [row | {"data_source": f"guess {i}"} for i, row in enumerate(read_lines(guesses))]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in sources))
+    changes = STILL | EVERYONE | dict(data__train=f"[{rows}]", rollout__prompts=prompts, rollout__group=group)
     plain, responses = train(tmp_path / "plain", guesser, train__steps=14, **changes)
     drawn = [g for step in sorted(plain) for g in account(responses, step, prompts, group)]
     assert 0.2 < sum(map(is_mixed, drawn)) / len(drawn) < 0.9
@@ -125,7 +138,7 @@ def test_dynamic_sampling_takes_the_next_mixed_groups_and_counts_what_it_drew(tm
         assert data["rollout/equal_groups"] == pytest.approx(sum(not is_mixed(g) for g in seen) / len(seen))
         if kept:
             assert account(responses, step, len(kept), group) == kept
-            rewards = [reward for g in kept for _, reward in g]
+            rewards = [reward for g in kept for *_, reward in g]
             assert data["critic/score/mean"] == pytest.approx(sum(rewards) / len(rewards))
     assert refilled > 1
 
@@ -166,12 +179,14 @@ def test_a_stop_text_ends_responses_in_training_and_evaluation(tmp_path, guesser
 
 def test_dropping_truncated_responses_leaves_exactly_those_out(tmp_path, policy):
     changes = dict(train__minibatch=4, train__epochs=1, algorithm__entropy_bonus=1e-6)
-    [(whole, _)], _ = dump(tmp_path / "whole", policy, **changes)
+    [(whole, _)], figures = dump(tmp_path / "whole", policy, **changes)
     [(cut, _)], _ = dump(tmp_path / "cut", policy, algorithm__drop_truncated="true", **changes)
     ended = [s for s in whole if s["response"][-1] in END_TOKENS]
     assert 0 < len(ended) < len(whole)
     assert [s["response"] for s in cut] == [s["response"] for s in ended]
     assert [s["advantage"] for s in cut] == [s["advantage"] for s in ended]  # of the whole group
+    assert figures["response_length/clip_ratio"] == pytest.approx(1 - len(ended) / len(whole))
+    assert figures["response_length/mean"] == pytest.approx(sum(len(s["response"]) for s in whole) / len(whole))
 
 
 def test_skipping_equal_groups_leaves_exactly_those_out(tmp_path, guesser, guesses):
@@ -302,8 +317,24 @@ def test_figures_of_a_step_are_means_over_all_its_tokens(tmp_path, policy, name)
         assert figures[figure] == pytest.approx(sums[total] / sums["tokens"], rel=2e-3, abs=1e-5), figure
     assert figures["mask/masked"] == pytest.approx(sums["masked"] / sums["tokens"], abs=1.01 / sums["tokens"])
     assert figures["actor/pg_clipfrac"] == figures["mask/masked"]
+    if name == "gspo":
+        assert figures["mask/outside"] == figures["mask/masked"]  # a response outside is clipped
+    assert figures["mismatch/logp_diff_max"] < 1e-4  # sampled at the trainer's temperature
     norms = [float(tensors["grad_norm"][0]) for _, tensors in updates]
     assert figures["actor/grad_norm"] == pytest.approx(sum(norms) / len(norms), rel=1e-4)
+
+
+def test_the_mismatch_is_measured_from_the_policy_that_sampled(tmp_path, policy):
+    """What the second step learns from is a step old; its one update begins with the ratios that the viewer shows."""
+    changes = dict(rollout__staleness=1, train__steps=2, train__epochs=1, train__minibatch=0, train__lr=0.03)
+    figures, responses = train(tmp_path, policy, log__tokens=ALL, algorithm__entropy_bonus=1e-6, **changes)
+    ratios = [token["ratio"] for r in responses if r["step"] == 2 for token in r["tokens"]]
+    logs = [math.log(ratio) for ratio in ratios]
+    assert max(logs) > 0.1 and figures[2]["rollout/age"] == 1
+    kl = sum(ratio - 1 - log for ratio, log in zip(ratios, logs, strict=True)) / len(ratios)  # of μ from π, by k3
+    assert figures[2]["mismatch/kl"] == pytest.approx(kl, rel=1e-3)
+    assert figures[2]["mismatch/logp_diff_mean"] == pytest.approx(sum(map(abs, logs)) / len(logs), rel=1e-3)
+    assert figures[2]["mismatch/logp_diff_max"] == pytest.approx(max(map(abs, logs)), rel=1e-3)
 
 
 # The optimizer.
@@ -384,6 +415,18 @@ def test_a_resumed_run_in_bf16_repeats_to_the_bit(tmp_path, policy):
     assert files[0] == files[1]
 
 
+def test_the_summary_of_a_resumed_run_knows_the_accuracy_before(tmp_path, guesser, guesses):
+    changes = dict(data__train=f"[{guesses}]", eval__files=f"[{guesses}]", eval__samples=8, reward__overlong_buffer=0)
+    summaries = []
+    for name, stops in (("straight", [4]), ("resumed", [2, 4])):
+        for steps in stops:
+            figures, _ = train(tmp_path / name, guesser, train__steps=steps, **changes)
+        summaries.append(json.loads((tmp_path / name / "run" / "summary.json").read_text()))
+    for summary in summaries:
+        assert summary["before"] == figures[0]["val-core/guess/acc/mean@8"] > 0
+        assert summary["after"] == figures[4]["val-core/guess/acc/mean@8"] != summary["before"]
+
+
 BAD = dict(train__minibatch=0, train__epochs=1, train__max_bad_updates=2, checkpoint__every=1)
 
 
@@ -445,6 +488,20 @@ def test_evaluations_draw_the_same_at_every_step_and_by_the_seed(tmp_path, guess
         assert len(here) == 3 and len(set(here)) == 1
         found.add(here[0])
     assert len(found) > 1
+
+
+def test_evaluations_draw_apart_from_training_and_from_prompt_to_prompt(tmp_path, guesser, guesses):
+    """With the same prompts, places and sampling, training and evaluation would else see the same responses, and so
+    would equal prompts."""
+    changes = STILL | EVALUATION | dict(data__train=f"[{guesses}]", eval__files=f"[{guesses}]", data__shuffle="false")
+    changes |= dict(rollout__prompts=12, rollout__group=8, rollout__max_tokens=8, train__steps=1, log__tokens=0)
+    figures, _ = train(tmp_path / "apart", guesser, **changes)
+    assert figures[1]["critic/acc/mean"] != figures[0]["val-core/guess/acc/mean@8"]
+    equal = tmp_path / "equal.jsonl"
+    equal.write_text(guesses.read_text().splitlines()[0].join(["", "\n"]) * 12)
+    changes |= dict(eval__files=f"[{equal}]", eval__samples=1, train__steps=0)
+    figures, _ = train(tmp_path / "equal", guesser, **changes)
+    assert 0 < figures[0]["val-core/guess/acc/mean@1"] < 1
 
 
 def test_best_of_k_counts_the_prompts_with_any_right_answer(tmp_path, guesser, guesses):
