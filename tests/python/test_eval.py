@@ -91,6 +91,31 @@ def test_the_seed_decides(model, data, tmp_path):
     assert runs[0][1] == runs[1][1] and runs[0][2] == runs[1][2] != runs[2][2]
 
 
+@pytest.mark.parametrize("command", ["eval", "generate"])
+def test_every_sampling_flag_has_its_effect(model, data, tmp_path, command):
+    """Whatever leaves only the most likely token gives what greedy sampling gives."""
+    out = tmp_path / "out.jsonl"
+    given = ["--data", data[0], "--responses"] if command == "eval" else ["--prompt", "Which letter", "--output"]
+    text = "response" if command == "eval" else "text"
+
+    def responses(*flags):
+        run_augur(command, model, *given, out, "--samples", 8, *flags)
+        return [json.loads(line)[text] for line in out.read_text().splitlines()]
+
+    short = ["--max-tokens", 2]
+    plain, greedy = responses(*short), responses(*short, "--temperature", 0)
+    assert len(plain) == (64 if command == "eval" else 8)
+    assert len(set(plain[:8])) > 1 and len(set(greedy[:8])) == 1
+    for flags in (["--greedy"], ["--top-k", 1], ["--top-p", 0.01], ["--min-p", 1]):
+        assert responses(*short, *flags) == greedy, flags
+    assert responses(*short, "--temperature", 3) != plain != responses(*short, "--seed", 1)
+    long = responses("--max-tokens", 5)
+    assert all(a.startswith(b) and len(a) > len(b) for a, b in zip(long, plain, strict=True))
+    letter = greedy[0][0]
+    stopped = responses(*short, "--stop", letter)
+    assert all(letter not in r[:-1] for r in stopped) and stopped != plain
+
+
 def test_a_named_verifier_scores_and_an_unknown_one_is_an_error(model, data, tmp_path):
     _, report, _ = evaluate(model, data, tmp_path, "--samples", 2, "--verifier", "math_dapo")
     assert report["overall"]["avg@2"] == 0 and report["overall"]["score"] == -1
