@@ -265,7 +265,8 @@ void Loop::WriteState(const fs::path& directory) {
 }
 
 Error Loop::OutOfMemoryNow(const std::exception& fault) const {
-  return OutOfMemory(fmt::format("step {}{}{}", step_ + 1, stage_.empty() ? "" : ", ", stage_), fault,
+  const int64_t step = stage_ == "evaluating" ? step_ : step_ + 1;
+  return OutOfMemory(fmt::format("step {}{}{}", step, stage_.empty() ? "" : ", ", stage_), fault,
                      work_.MemoryRemedy(stage_));
 }
 
