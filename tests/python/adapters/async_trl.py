@@ -58,10 +58,9 @@ def look_up(name: str) -> str:
     return name * 2
 
 
-def count_digits(completions, **_):
-    """The share of digits in the last message, and a little of the length so that no two are alike."""
-    texts = [messages[-1]["content"] for messages in completions]
-    return [(sum(c.isdigit() for c in text) + 0.1 * len(text)) / max(1, len(text)) for text in texts]
+def spread(completions, **_):
+    """A reward that differs between nearly all texts."""
+    return [sum(map(ord, messages[-1]["content"])) % 11 / 11 for messages in completions]
 
 
 class FlashAttention:
@@ -167,12 +166,16 @@ class Server:
         pass
 
 
-@pytest.fixture
-def async_server(monkeypatch):
-    """Starts servers, of a model each, that end with the test."""
+def replace_what_needs_cuda(monkeypatch):
     monkeypatch.setattr(packing, "_flash_attn", FlashAttention)
     monkeypatch.setattr(async_rollout_worker, "is_vllm_available", lambda: True)
     monkeypatch.setattr(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None)  # asks for CUDA's device
+
+
+@pytest.fixture
+def async_server(monkeypatch):
+    """Starts servers, of a model each, that end with the test."""
+    replace_what_needs_cuda(monkeypatch)
     servers = []
 
     def start(**settings):

@@ -12,10 +12,12 @@ from verl.experimental.agent_loop import agent_loop as verl_agent_loop
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap, _agent_loop_registry
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.schemas import ToolResponse
+from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
 from augur.verl import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, recording
+from augur.verl.engine import flat_support
 from verl_cpu import VOCAB  # noqa: F401  sets the platform
 from verl_servers import FakeServer, make_client
 
@@ -132,6 +134,17 @@ def test_a_response_that_a_weight_sync_cuts_keeps_its_support_and_knows_its_vers
     assert [len(prompt) for prompt, _ in server.requests] == [len(output.prompt_ids) + n for n in (0, 2, 2)]
 
 
+@pytest.mark.parametrize("lengths", [(5, 3), (4, 4)], ids=["ragged", "as long"])
+def test_verls_asynchronous_trainers_get_the_support_from_their_queue(lengths):
+    """colocate_async and separate_async put what an agent loop returns into a queue, and the actor takes it out."""
+    outputs = [run(FakeServer([(n, 3, "completed")]), client_class=FullyAsyncLLMServerClient) for n in lengths]
+    expected = [torch.cat([o.extra_fields[name] for o in outputs]) for name in ("teacher_ids", "teacher_logprobs")]
+    batch = tu.list_of_dict_to_tensordict([output.as_dict() for output in outputs])
+    for ours, theirs in zip(flat_support(batch), expected, strict=True):
+        assert torch.equal(ours, theirs)
+    assert [fields["weight_versions"] for fields in batch["extra_fields"]] == [[3] * n for n in lengths]
+
+
 def test_an_unknown_version_is_not_taken_for_a_known_one():
     output = run(FakeServer([(5, None, "completed")]))
     assert output.extra_fields["weight_versions"] == [-1] * 5
@@ -174,13 +187,13 @@ def test_each_of_several_outputs_finds_its_own_calls():
     class TwoOutputs(verl_agent_loop.AgentLoopBase):
         async def run(self, sampling_params, **kwargs):
             outputs = []
-            for prompt in ([3, 4], [5, 6, 7]):
+            for prompt, mask in (([3, 4], [1, 1, 1]), ([5, 6, 7], [1, 0])):
                 out = await self.server_manager.generate("a", prompt_ids=prompt, sampling_params=sampling_params)
                 outputs.append(
                     verl_agent_loop.AgentLoopOutput(
                         prompt_ids=prompt,
                         response_ids=out.token_ids,
-                        response_mask=[1] * len(out.token_ids),
+                        response_mask=mask,
                         metrics={},
                     )
                 )
@@ -192,7 +205,7 @@ def test_each_of_several_outputs_finds_its_own_calls():
     server = FakeServer([(3, 3, "completed"), (2, 3, "completed")])
     first, second = run(server, loop_class=Recording)
     check_rows(first, server, range(3))
-    check_rows(second, server, range(3, 5))
+    check_rows(second, server, [3, None])  # the loop itself leaves one out
 
 
 @pytest.mark.parametrize(("validate", "asked"), [(True, True), (False, K)])

@@ -170,6 +170,37 @@ def test_tokens_without_support_get_no_gradient_and_are_counted(model_path):
     assert metrics["mask/missing"] == pytest.approx(4 / batch["response_mask"].sum().item())
 
 
+def with_a_tool_and_padding(batch):
+    """The third token of each response is a tool's, and the last sample one of those that verl appends to fill a batch:
+    no token of it counts, and what stands for its support is none."""
+    batch = batch.clone()
+    batch["response_mask"][:, 2] = 0
+    batch["teacher_ids"][:, PROMPT + 1], batch["teacher_logprobs"][:, PROMPT + 1] = -1, -torch.inf
+    batch["old_log_probs"][:, 2] = 0
+    batch["response_mask"][-1], batch["old_log_probs"][-1], batch["advantages"][-1] = 0, 0, 0
+    batch["teacher_ids"][-1], batch["teacher_logprobs"][-1] = 1, 0
+    return batch
+
+
+@pytest.mark.parametrize("loss_mode", ["augur", "augur_predictive_tv_exact"])
+@pytest.mark.parametrize("as_sent", [as_verl, as_verl_v1])
+def test_what_nobody_sampled_has_no_part_in_loss_or_figures(model_path, loss_mode, as_sent):
+    config = actor_config(loss_mode)
+    worker, plain = make_worker(model_path, config, remove_padding=True), PlainTrainer(model_path, rule_of(config))
+    batch = with_a_tool_and_padding(cached_batch(model_path, drift=0.6))
+    rows = batch["response_mask"].bool()
+    for _ in range(2):
+        with torch.no_grad():
+            log_pi = torch.log_softmax(response_logits(plain.model, batch, 1.0), -1)
+        ratio = (log_pi.gather(2, batch["responses"][..., None])[..., 0] - batch["old_log_probs"])[rows].exp().mean()
+        metrics = metrics_of(worker.train_mini_batch(as_sent(batch)))
+        loss, norm = plain.update(batch)
+        assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=2e-6)
+        assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+        assert metrics["mask/missing"] == 0 and 0 < metrics["mask/masked"] < 1
+        assert metrics["mask/ratio"] == pytest.approx(ratio.item(), rel=1e-4)
+
+
 def test_other_losses_run_as_in_verl_itself(model_path, monkeypatch):
     batch = cached_batch(model_path)
     ours = make_worker(model_path, actor_config("vanilla")).train_mini_batch(as_verl(batch))

@@ -38,6 +38,17 @@ def cluster():
     ray.shutdown()
 
 
+@ray.remote
+def find_package():
+    import augur
+
+    return augur.__file__
+
+
+def test_workers_have_the_package_of_this_checkout(cluster):
+    assert ray.get(find_package.remote()) == str(HERE.parents[2] / "python" / "augur" / "__init__.py")
+
+
 def test_two_ranks_update_as_one_process_does(cluster, tmp_path):
     model_path = save_model(tmp_path)
     config = actor_config()
