@@ -14,3 +14,12 @@ from augur.trl.config import AugurGRPOConfig  # noqa: E402
 from augur.trl.trainer import AugurGRPOTrainer  # noqa: E402
 
 __all__ = ["AugurGRPOConfig", "AugurGRPOTrainer"]
+
+
+def __getattr__(name: str) -> type:
+    """The asynchronous trainer is imported when it is asked for: TRL warns whoever imports its experiments."""
+    if name not in ("AugurAsyncGRPOConfig", "AugurAsyncGRPOTrainer"):
+        raise AttributeError(f"module 'augur.trl' has no attribute '{name}'")
+    from augur.trl import async_grpo
+
+    return getattr(async_grpo, name)

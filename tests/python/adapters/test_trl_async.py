@@ -20,6 +20,7 @@ if Version(trl.__version__) < Version("1.16"):
 from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer, packing
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
 
+import augur.trl
 from async_trl import (  # noqa: F401  one is a fixture
     Server,
     async_server,
@@ -308,6 +309,13 @@ def test_a_server_that_cannot_give_the_support_is_refused(make_trainer, async_se
 def test_refused_settings_name_the_field(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         AugurAsyncGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], **changes)
+
+
+def test_the_package_gives_the_trainer_when_it_is_asked_for():
+    assert augur.trl.AugurAsyncGRPOTrainer is AugurAsyncGRPOTrainer
+    assert augur.trl.AugurAsyncGRPOConfig is AugurAsyncGRPOConfig
+    with pytest.raises(AttributeError, match="has no attribute 'AugurAsync'"):
+        augur.trl.AugurAsync  # noqa: B018
 
 
 def test_a_plain_config_is_refused(tmp_path):

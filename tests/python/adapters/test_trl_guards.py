@@ -10,8 +10,10 @@ import torch
 import trl
 from accelerate.utils import DistributedType
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
+import augur.trl
 from augur import MaskRule, guards
 from augur.trl import AugurGRPOConfig, AugurGRPOTrainer
 from augur.trl import trainer as trainer_module
@@ -200,6 +202,12 @@ def test_a_fallback_from_one_pass_says_why_once(tmp_path, caplog, changes, reaso
     (line,) = [m for m in caplog.messages if m.startswith("one_pass=True: ")]
     assert reason in line and "TRL's own head" in line
     assert [entry["mask/one_pass"] for entry in trainer.state.log_history if "mask/one_pass" in entry] == [0, 0]
+
+
+@pytest.mark.skipif(Version(trl.__version__) >= Version("1.16"), reason="TRL has the layout that it needs")
+def test_before_trl_1_16_the_asynchronous_trainer_says_what_it_needs():
+    with pytest.raises(ImportError, match="^augur.trl.async_grpo: found trl 1.15.0 and needs 1.16; pip install"):
+        augur.trl.AugurAsyncGRPOTrainer  # noqa: B018
 
 
 @pytest.mark.parametrize(("one_pass", "logged"), [(True, 1), (False, 0)])
