@@ -1,11 +1,14 @@
 #include "metrics/progress.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <utility>
 
 namespace augur {
@@ -13,6 +16,7 @@ namespace {
 
 constexpr double kRedrawInterval = 0.1;
 constexpr double kLongUnit = 2;  // seconds after which a unit shows what it is at
+constexpr auto kTimerInterval = std::chrono::milliseconds(250);
 
 size_t TerminalWidth() {
   winsize size{};
@@ -65,14 +69,22 @@ Progress::Progress(std::string title, std::string unit, int64_t total, ProgressO
       last_draw_(start_) {}
 
 Progress::~Progress() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  end_.notify_all();
+  if (timer_.joinable()) timer_.join();
   if (!drawn_ || !terminal_) return;
   fmt::print(stderr, "\r\x1b[K{}\n", last_line_);
 }
 
 void Progress::Update(int64_t done, std::string_view figures) {
+  const std::lock_guard lock(mutex_);
   done_ = done;
   unit_start_ = Clock::now();
   last_stage_.clear();
+  stage_.reset();
   if (!options_.shown) return;
   const double since = Seconds(unit_start_ - last_draw_);
   const double plain = drawn_ ? options_.plain_interval : std::min(kLongUnit, options_.plain_interval);
@@ -82,19 +94,40 @@ void Progress::Update(int64_t done, std::string_view figures) {
   if (due || end || (terminal_ && !drawn_)) Draw(figures);
 }
 
-// A plain line when the unit becomes long, when it has come to another stage, and every plain_interval.
 void Progress::Within(const Stage& stage) {
   if (!options_.shown) return;
+  const std::lock_guard lock(mutex_);
+  stage_ = stage;
+  DrawStageIfDue();
+  if (!timer_.joinable()) StartTimer();
+}
+
+// Signals are for the thread that works.
+void Progress::StartTimer() {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  timer_ = std::thread([this] {
+    std::unique_lock lock(mutex_);
+    while (!end_.wait_for(lock, kTimerInterval, [this] { return ended_; })) {
+      if (stage_) DrawStageIfDue();
+    }
+  });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// A plain line when the unit becomes long, when it has come to another stage, and every plain_interval.
+void Progress::DrawStageIfDue() {
   const auto now = Clock::now();
   if (Seconds(now - unit_start_) < kLongUnit) return;
   const double since = Seconds(now - last_draw_);
-  const bool another = last_stage_ != stage.name;
+  const bool another = last_stage_ != stage_->name;
   const bool due = terminal_ ? since >= kRedrawInterval
                              : since >= options_.plain_interval ||
                                    (another && (last_stage_.empty() || since >= kLongUnit));
   if (!due) return;
-  last_stage_ = stage.name;
-  Draw(StageText(stage));
+  last_stage_ = stage_->name;
+  Draw(StageText(*stage_));
 }
 
 // As long as the units before took on average, less what the present one has taken; a unit that takes longer
@@ -123,6 +156,7 @@ void Progress::Draw(std::string_view figures) {
 
 void Progress::Note(std::string_view line) {
   if (!options_.shown) return;
+  const std::lock_guard lock(mutex_);
   const bool bar = drawn_ && terminal_;
   fmt::print(stderr, "{}{}\n{}", bar ? "\r\x1b[K" : "", line, bar ? last_line_ : "");
   std::fflush(stderr);

@@ -2,9 +2,13 @@
 // error, so that standard output stays the program's result.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/clock.h"
 
@@ -21,7 +25,7 @@ struct ProgressOptions {
 
 // What goes on inside a unit that takes long: "generating: 3/16 responses, 1204 tokens".
 struct Stage {
-  std::string_view name;  // "generating"
+  std::string_view name;  // "generating"; a literal, as is the unit
   int64_t done = 0, total = 0;
   std::string_view unit;  // of both: "responses"
   int64_t tokens = -1;    // beside them; -1: none to show
@@ -40,7 +44,8 @@ class Progress {
 
   // `done` of `total`, and what else to show ("reward 0.41  masked 1.2%").
   void Update(int64_t done, std::string_view figures = "");
-  // What the unit after those done is at. Shown once the unit has taken two seconds; may be called often.
+  // What the unit after those done is at. Shown once the unit has taken two seconds, although nothing more is
+  // heard of it; may be called often.
   void Within(const Stage& stage);
   // A line of its own above the bar.
   void Note(std::string_view line);
@@ -48,6 +53,8 @@ class Progress {
  private:
   double SecondsLeft() const;
   void Draw(std::string_view figures);
+  void DrawStageIfDue();
+  void StartTimer();
 
   std::string title_, unit_;
   int64_t total_, done_;
@@ -56,6 +63,11 @@ class Progress {
   bool drawn_ = false;
   std::string last_line_, last_stage_;
   Clock::time_point start_, unit_start_, last_draw_;
+  std::optional<Stage> stage_;
+  std::mutex mutex_;  // of all the above
+  std::condition_variable end_;
+  bool ended_ = false;
+  std::thread timer_;  // draws a stage that takes long
 };
 
 // "0:07", "12:30", "2:05:09".

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <thread>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -70,6 +72,26 @@ TEST_F(MetricsFileTest, AResumedRunWritesEachStepOnce) {
 TEST_F(MetricsFileTest, WhatIsNotFiniteIsNull) {
   AppendMetrics(run_, 1, {{"a", std::numeric_limits<double>::quiet_NaN()}, {"b", INFINITY}, {"c", 1e-300}});
   EXPECT_EQ(ReadFile(run_ / kMetricsFile), "{\"step\":1,\"data\":{\"a\":null,\"b\":null,\"c\":1e-300}}\n");
+}
+
+TEST(Progress, ALongStageShowsItselfThoughNothingIsHeardOfIt) {
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("train", "step", 3);
+    progress.Within({"updating", 0, 512, "tokens"});
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "train: step 0/3  updating: 0/512 tokens\n");
+}
+
+TEST(Progress, AShortStageShowsNothing) {
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("train", "step", 3);
+    progress.Within({"updating", 0, 512, "tokens"});
+    progress.Update(1);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(ProgressLine, FitsTheTerminal) {
