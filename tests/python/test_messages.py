@@ -82,6 +82,11 @@ def test_a_number_that_no_memory_holds_is_refused_at_once(tmp_path, policy, key,
     assert time.monotonic() - before < 5
 
 
+def test_a_support_as_large_as_the_vocabulary_is_named_by_its_key(tmp_path, policy):
+    line = run_augur("train", small_config(tmp_path, policy), "rollout.support=272", check=False).stderr
+    assert "rollout.support: top-272 of a vocabulary of 272 tokens" in line
+
+
 def test_bytes_that_are_no_parquet_are_called_so(tmp_path, policy):
     data = tmp_path / "rows.parquet"
     for content in (os.urandom(1000), b"", b'{"prompt": "1", "answer": "1"}\n'):
