@@ -31,10 +31,8 @@ from augur.masks import MaskRule, decide
 from augur.support import Support
 from augur.trl.async_rollout import AugurRolloutLoop, RecordingLoop, unpack
 from augur.trl.config import NO_CLIP, MaskFields
-from augur.trl.readout import SupportReader, causal_lm_of
+from augur.trl.readout import LOG_RATIO_LIMIT, SupportReader, causal_lm_of, log_ratio_cap
 from augur.trl.vllm import check_server
-
-_LOG_RATIO_LIMIT = 20.0
 
 
 @dataclass
@@ -96,7 +94,7 @@ class AugurAsyncGRPOTrainer(AsyncGRPOTrainer):
     def compute_loss(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *args, **kwargs) -> torch.Tensor:
         """TRL's loss over the tokens that pass. A row of a batch holds the samples of one rank, [1, ...]."""
         terms = self._terms(inputs)
-        scored = MaskedModel(model, terms, self._decide, self.rule.ratio_cap)
+        scored = MaskedModel(model, terms, self._decide, log_ratio_cap(self.rule))
         places = torch.where(terms.selected, terms.selected.cumsum(1) - 1, -1)
         own = {
             "old_log_probs": torch.where(terms.selected & ~terms.missing, terms.recorded.logprobs[..., 0], 0.0),
@@ -119,7 +117,10 @@ class AugurAsyncGRPOTrainer(AsyncGRPOTrainer):
         recorded = unpack(inputs["old_log_probs"])
         missing = selected & (recorded.ids[..., 0] < 0)
         if torch.equal(missing, selected):
-            raise ValueError("support: no token of the batch has one, so nothing would be learned")
+            raise ValueError(
+                "support: no token of the batch has one, so nothing would be learned; see that vLLM's log-probs are "
+                "numbers and that a rollout worker of your own sends the support along"
+            )
         index = inputs["token_index"][selected]
         labels = inputs["shift_labels"][inputs["attention_mask"].bool()][index]
         counted = ~missing[selected]
@@ -174,9 +175,8 @@ class MaskedModel:
     """Stands for the model in TRL's loss: gives log-probs and entropies [N] in the order of the terms, those of masked
     tokens without a gradient."""
 
-    def __init__(self, model: torch.nn.Module, terms: Terms, decide_terms: Callable, ratio_cap: float | None) -> None:
-        self._model, self._terms, self._decide = model, terms, decide_terms
-        self._cap = min(_LOG_RATIO_LIMIT, torch.tensor(ratio_cap).log().item()) if ratio_cap else _LOG_RATIO_LIMIT
+    def __init__(self, model: torch.nn.Module, terms: Terms, decide_terms: Callable, log_ratio_cap: float) -> None:
+        self._model, self._terms, self._decide, self._cap = model, terms, decide_terms, log_ratio_cap
         self.decision = None
         self.masked_loss: torch.Tensor | None = None
 
@@ -188,7 +188,7 @@ class MaskedModel:
         old = torch.where(missing, 0.0, terms.recorded.logprobs[..., 0][terms.selected])
         value = logprobs.detach()
         # Finite whatever the ratio is, and a capped ratio keeps its gradient.
-        value = torch.where(missing, 0.0, old + (value - old).clamp(-_LOG_RATIO_LIMIT, self._cap))
+        value = torch.where(missing, 0.0, old + (value - old).clamp(-LOG_RATIO_LIMIT, self._cap))
         live = self.decision.keep & ~missing
         output.log_probs = torch.where(live, value + logprobs - logprobs.detach(), value)
         output.entropy = output.entropy.flatten()[terms.index]

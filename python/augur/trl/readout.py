@@ -1,6 +1,7 @@
 """What the mask needs from a model's forward beside the log-probs of the sampled tokens, where TRL's own head runs."""
 
 import inspect
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from transformers.utils import ModelOutput
 from trl.trainer import utils as trl_utils
 
 from augur import support
+from augur.masks import MaskRule
+
+LOG_RATIO_LIMIT = 20.0  # e to this is still finite when it is multiplied with an advantage
 
 
 @dataclass
@@ -99,6 +103,11 @@ class SupportReader:
 
         forward_and_keep.__signature__ = inspect.signature(forward)  # generate validates its arguments against it
         self._causal_lm.forward = forward_and_keep
+
+
+def log_ratio_cap(rule: MaskRule) -> float:
+    """The greatest log-ratio that enters a loss: that of the rule's ratio_cap, or what keeps the ratio finite."""
+    return min(LOG_RATIO_LIMIT, math.log(rule.ratio_cap)) if rule.ratio_cap else LOG_RATIO_LIMIT
 
 
 def causal_lm_of(model: torch.nn.Module) -> PreTrainedModel:

@@ -17,10 +17,8 @@ from augur.support import Support, SupportRecorder
 from augur.trl import recorded
 from augur.trl.config import AugurGRPOConfig
 from augur.trl.head import OnePassHead, Tokens, model_obstacle, obstacle, token_weights
-from augur.trl.readout import Readout, SupportReader, causal_lm_of
+from augur.trl.readout import LOG_RATIO_LIMIT, Readout, SupportReader, causal_lm_of, log_ratio_cap
 from augur.trl.vllm import check_server, record_colocated
-
-_LOG_RATIO_LIMIT = 20.0
 
 
 class AugurGRPOTrainer(GRPOTrainer):
@@ -295,8 +293,8 @@ class AugurGRPOTrainer(GRPOTrainer):
     def _limit_ratio(self, old: torch.Tensor, logprobs: torch.Tensor) -> None:
         """TRL takes the ratio exp(log pi - old) next and multiplies it with the mask. Moving `old` where the log-ratio
         leaves its limits keeps that product finite, and a capped ratio keeps its gradient."""
-        cap = min(_LOG_RATIO_LIMIT, torch.tensor(self.rule.ratio_cap).log().item()) if self.rule.ratio_cap else 20.0
-        old.copy_(torch.where(torch.isfinite(old), old.clamp(logprobs - cap, logprobs + _LOG_RATIO_LIMIT), logprobs))
+        limited = old.clamp(logprobs - log_ratio_cap(self.rule), logprobs + LOG_RATIO_LIMIT)
+        old.copy_(torch.where(torch.isfinite(old), limited, logprobs))
 
     # Logging --------------------------------------------------------------------------------------------------------
 

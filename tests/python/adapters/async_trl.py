@@ -58,6 +58,26 @@ def look_up(name: str) -> str:
     return name * 2
 
 
+class Library:
+    """An environment with the tool, a prompt and a reward of its own."""
+
+    def reset(self, **_) -> str:
+        self.seen = ""
+        return "A"
+
+    def look_up(self, name: str) -> str:
+        """Looks something up.
+
+        Args:
+            name: What to look up.
+        """
+        self.seen += name
+        return name * 3
+
+    def get_reward(self) -> float:
+        return float(len(self.seen))
+
+
 def spread(completions, **_):
     """A reward that differs between nearly all texts."""
     return [sum(map(ord, messages[-1]["content"])) % 11 / 11 for messages in completions]

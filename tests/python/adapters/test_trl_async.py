@@ -22,6 +22,7 @@ from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker,
 
 import augur.trl
 from async_trl import (  # noqa: F401  one is a fixture
+    Library,
     Server,
     async_server,
     look_up,
@@ -190,10 +191,9 @@ def test_losses_and_gradients_are_those_of_plain_torch(make_trainer, rule, chang
         assert share == pytest.approx(sum(c for c, _ in counts) / sum(n for _, n in counts), abs=1e-9)
 
 
-def test_tokens_of_a_tool_have_no_support_and_no_part_in_any_figure(make_trainer):
-    trainer = make_trainer(
-        given={"tools": [look_up]}, max_tool_calling_iterations=2, max_completion_length=4, max_steps=3
-    )
+@pytest.mark.parametrize("given", [{"tools": [look_up]}, {"environment_factory": Library}], ids=["tool", "environment"])
+def test_what_tools_and_environments_wrote_has_no_support_and_no_part_in_any_figure(make_trainer, given):
+    trainer = make_trainer(given=given, max_tool_calling_iterations=2, max_completion_length=4, max_steps=3)
     seen = []
     kept = trainer.packed
     trainer.packed = SimpleNamespace(pop=lambda i: (seen.append(kept[i]), kept.pop(i))[1])
@@ -216,6 +216,18 @@ def test_tokens_whose_log_prob_is_no_number_are_left_out_and_counted(make_traine
     trainer.train()
     check_against_plain_torch(trainer)
     assert all(0.1 < share < 0.5 for share in history(trainer, "mask/missing"))
+
+
+def test_a_server_whose_log_probs_are_no_numbers_ends_the_run(make_trainer, async_server):  # noqa: F811
+    with pytest.raises(ValueError, match="^support: no token of the batch has one, .*see that vLLM's log-probs"):
+        make_trainer(async_server(nan_every=1)).train()
+
+
+def test_a_capped_ratio_keeps_its_gradient(make_trainer):
+    trainer = make_trainer(trainer_class=AugurAsyncGRPOTrainer, mask_rule="none ratio_cap=1.1")
+    trainer.train()
+    assert max(history(trainer, "ratio")) < 1.1 and max(history(trainer, "mask/capped")) > 0
+    assert all(torch.isfinite(torch.tensor(history(trainer, "grad_norm"))))
 
 
 def test_adapters_train_under_the_mask(make_trainer):
