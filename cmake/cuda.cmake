@@ -4,7 +4,8 @@ if(AUGUR_CUDA AND AUGUR_TORCH)
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    set(CMAKE_CUDA_ARCHITECTURES ${AUGUR_CUDA_ARCHITECTURES})
+    # Hopper's tensor cores are reached through its own instructions alone, which plain 90 leaves out.
+    list(TRANSFORM AUGUR_CUDA_ARCHITECTURES REPLACE "^90$" "90a" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
     enable_language(CUDA)
     # cmake 3.25 does not know that nvcc 13 speaks C++20.
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")

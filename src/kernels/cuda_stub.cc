@@ -2,6 +2,7 @@
 #include "kernels/adamw.h"
 #include "kernels/add_at_random.h"
 #include "kernels/decode/decode_attention.h"
+#include "kernels/decode/experts.h"
 #include "kernels/decode/sample_support.h"
 #include "kernels/decode/take_tokens.h"
 #include "kernels/head/decide.h"
@@ -40,6 +41,16 @@ void DecodeAttentionCuda(const DecodeAttention<T>&, void*) {
 
 template void DecodeAttentionCuda(const DecodeAttention<float>&, void*);
 template void DecodeAttentionCuda(const DecodeAttention<BFloat16>&, void*);
+
+bool HasExpertKernelsCuda() { return false; }
+
+void RouteTokensCuda(const BFloat16*, bool, const ExpertRoutes&, void*) { ThrowNoCuda("routing"); }
+
+void ExpertProductCuda(const ExpertRoutes&, const ExpertProduct&, void*) { ThrowNoCuda("experts"); }
+
+void MixExpertsCuda(const ExpertRoutes&, int64_t, const BFloat16*, BFloat16*, void*) {
+  ThrowNoCuda("experts");
+}
 
 template <typename T>
 void LiveRowsCuda(const LiveRowsInput<T>&, int32_t*, int32_t*, void*) {

@@ -17,6 +17,10 @@ std::vector<Family> CudaFamilies() {
   std::vector<Family> families = Families();
   families.push_back({"head_64", R"("model_type":"llama","tie_word_embeddings":true,"head_dim":64)"});
   families.push_back({"head_128", R"("model_type":"qwen3","tie_word_embeddings":false,"head_dim":128)"});
+  // Sizes that the kernels for experts take.
+  families.push_back({"experts", R"("model_type":"qwen3_moe","tie_word_embeddings":false,"head_dim":16,
+                     "hidden_size":32,"num_experts":6,"num_experts_per_tok":2,"moe_intermediate_size":16,
+                     "norm_topk_prob":true,"decoder_sparse_step":1,"mlp_only_layers":[1])"});
   return families;
 }
 

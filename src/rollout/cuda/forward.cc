@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/decode/decode_attention.h"
+#include "kernels/decode/experts.h"
 #include "kernels/layer/quantise_rows.h"
 #include "kernels/layer/rms_norm.h"
 #include "kernels/layer/rotary.h"
@@ -32,6 +33,43 @@ bool TensorCoresTake(const at::Tensor& weight) {
   return weight.size(0) % 16 == 0 && weight.size(1) % 16 == 0 && HasFp8Units(weight);
 }
 
+// Whether the experts' grouped products take these weights, [experts, out, in]; others are run one by one.
+bool HasGroupedExperts(const CudaWeights& weights, const at::Tensor& experts) {
+  return weights.dtype() == at::kBFloat16 && experts.size(1) % 8 == 0 && experts.size(2) % 8 == 0 &&
+         (!weights.fp8() || HasFp8GroupedProduct(experts));
+}
+
+// Whether kernels/decode/experts.h takes a layer's experts.
+bool HasExpertKernels(const CudaWeights& weights, const LayerWeights& layer) {
+  const MoeConfig& moe = weights.model().config.moe;
+  return layer.sparse() && moe.experts <= kMostExperts && moe.experts_per_token <= kMostExpertsPerToken &&
+         layer[kExpertsGateUp].weight.size(1) % 16 == 0 &&
+         HasGroupedExperts(weights, layer[kExpertsGateUp].weight) &&
+         HasGroupedExperts(weights, layer[kExpertsDown].weight);
+}
+
+CudaExpertRows MakeExpertRows(const CudaWeights& weights, int64_t rows) {
+  const Model& model = weights.model();
+  const auto layer = std::ranges::find_if(
+      model.layers, [&](const LayerWeights& one) { return HasExpertKernels(weights, one); });
+  if (layer == model.layers.end() || rows > kMostExpertTokens || !HasExpertKernelsCuda()) return {};
+  const MoeConfig& moe = model.config.moe;
+  const int64_t choices = rows * moe.experts_per_token, width = (*layer)[kExpertsDown].weight.size(2);
+  const auto options = model.embedding.options().dtype(weights.dtype());
+  CudaExpertRows made;
+  made.router_logits = at::empty({rows, moe.experts}, options);
+  made.chosen = at::empty({choices}, options.dtype(at::kInt));
+  made.weights = at::empty({choices}, options);
+  made.places = at::empty({ExpertPlacesStride(rows) * moe.experts}, options.dtype(at::kByte));
+  made.inner = at::empty({choices, width}, options);
+  made.out = at::empty({choices, model.config.hidden_size}, options);
+  if (weights.fp8()) {
+    made.inner_quantised = at::empty({choices, width}, options.dtype(at::kFloat8_e4m3fn));
+    made.inner_scale = at::empty({choices}, options.dtype(at::kFloat));
+  }
+  return made;
+}
+
 // What reads a product decides whether it can be left without its scales: kernels of our own can.
 enum class Reader { kKernel, kOther };
 
@@ -49,6 +87,7 @@ CudaRows::CudaRows(const CudaWeights& weights, int64_t rows) {
   mixed = make(c.q_width());
   gate_up = make(2 * c.intermediate_size);
   inner = make(c.intermediate_size);
+  experts = MakeExpertRows(weights, rows);
   if (!weights.fp8()) return;
   const auto bytes = options.dtype(at::kFloat8_e4m3fn);
   quantised = at::empty({rows, std::max(c.hidden_size, c.q_width())}, bytes);
@@ -69,6 +108,7 @@ struct CudaForward::Pass {
         batch(b),
         pages(p),
         rows(b.tokens.size(0)),
+        experts(memory.experts),
         stream(CurrentStream(b.tokens)) {
     const auto cut = [&](const at::Tensor& buffer) { return buffer.narrow(0, 0, rows); };
     hidden = cut(memory.hidden);
@@ -112,20 +152,18 @@ struct CudaForward::Pass {
       delta_scale = Product(mixed, mixed8, mixed_scale8, linear[kOut], delta, delta_reader);
       MarkPart(parts, "out product");
       NormOutput<T>(layer[kAttentionOutNorm].weight);
-      AddNorm<T>(layer[kMlpNorm].weight, false, weights.fp8() && !layer.sparse());
+      const bool few = experts.chosen.defined() && HasExpertKernels(weights, layer);
+      AddNorm<T>(layer[kMlpNorm].weight, false, weights.fp8() && (few || !layer.sparse()));
       MarkPart(parts, "residual, norm");
-      if (layer.sparse()) {
+      if (few) {
+        FewTokensMixture(layer, linear);
+        delta_scale = {};
+      } else if (layer.sparse()) {
         delta.copy_(Mixture(layer, linear));
         delta_scale = {};
         MarkPart(parts, "experts");
       } else {
-        const ProductScale scale = Product(operand, hidden8, scale8, linear[kGateUp], gate_up);
-        MarkPart(parts, "gate-up product");
-        SwigluForwardCuda(rows, config.intermediate_size, ConstData<T>(gate_up), scale,
-                          weights.fp8() ? nullptr : Data<T>(inner),
-                          weights.fp8() ? Data<uint8_t>(inner8) : nullptr,
-                          weights.fp8() ? Data<float>(inner_scale8) : nullptr, stream);
-        MarkPart(parts, "SwiGLU");
+        GateUp<T>(linear[kGateUp]);
         delta_scale = Product(inner, inner8, inner_scale8, linear[kDown], delta, delta_reader);
         MarkPart(parts, "down product");
       }
@@ -137,6 +175,18 @@ struct CudaForward::Pass {
     }
   }
 
+  // inner = SwiGLU of operand's product, in FP8 rounded for the next one.
+  template <typename T>
+  void GateUp(const CudaLinear& linear) {
+    const ProductScale scale = Product(operand, hidden8, scale8, linear, gate_up);
+    MarkPart(parts, "gate-up product");
+    SwigluForwardCuda(rows, config.intermediate_size, ConstData<T>(gate_up), scale,
+                      weights.fp8() ? nullptr : Data<T>(inner),
+                      weights.fp8() ? Data<uint8_t>(inner8) : nullptr,
+                      weights.fp8() ? Data<float>(inner_scale8) : nullptr, stream);
+    MarkPart(parts, "SwiGLU");
+  }
+
   at::Tensor Mixture(const LayerWeights& layer, const CudaLayer& linear) const {
     if (!linear.experts_gate_up.values.defined()) {
       return MoeForward(config.moe, layer, operand, {}, {.fp8 = weights.fp8()}).hidden;
@@ -146,6 +196,53 @@ struct CudaForward::Pass {
       return Fp8GroupedProduct(SwigluToFp8(gate_up), linear.experts_down, ends);
     };
     return RouteThrough(config.moe, layer[kRouter].weight, operand, {}, experts).hidden;
+  }
+
+  // delta = the mixture, by the kernels for few tokens.
+  void FewTokensMixture(const LayerWeights& layer, const CudaLayer& linear) {
+    const at::Tensor &gate_up = layer[kExpertsGateUp].weight, &down = layer[kExpertsDown].weight;
+    const ExpertRoutes routes{.tokens = rows,
+                              .experts = static_cast<int>(config.moe.experts),
+                              .per_token = static_cast<int>(config.moe.experts_per_token),
+                              .chosen = Data<int32_t>(experts.chosen),
+                              .weights = Data<BFloat16>(experts.weights),
+                              .places = Data<uint8_t>(experts.places)};
+    at::Tensor logits = experts.router_logits.narrow(0, 0, rows);
+    at::mm_out(logits, operand, layer[kRouter].weight.t());
+    RouteTokensCuda(ConstData<BFloat16>(logits), config.moe.norm_topk_prob, routes, stream);
+    MarkPart(parts, "routing");
+    ExpertProduct up{.in = static_cast<int>(gate_up.size(2)), .out = static_cast<int>(gate_up.size(1))};
+    up.by_token = true;
+    up.gated = true;
+    up.y = Data<BFloat16>(experts.inner);
+    ExpertProduct back{.in = static_cast<int>(down.size(2)), .out = static_cast<int>(down.size(1))};
+    back.y = Data<BFloat16>(experts.out);
+    if (weights.fp8()) {
+      up.x = hidden8.data_ptr();
+      up.x_scale = ConstData<float>(scale8);
+      up.weights = linear.experts_gate_up.values.data_ptr();
+      up.weight_scale = ConstData<float>(linear.experts_gate_up.scale);
+      back.x = experts.inner_quantised.data_ptr();
+      back.x_scale = ConstData<float>(experts.inner_scale);
+      back.weights = linear.experts_down.values.data_ptr();
+      back.weight_scale = ConstData<float>(linear.experts_down.scale);
+    } else {
+      up.x = operand.data_ptr();
+      up.weights = gate_up.data_ptr();
+      back.x = experts.inner.data_ptr();
+      back.weights = down.data_ptr();
+    }
+    ExpertProductCuda(routes, up, stream);
+    MarkPart(parts, "experts' gate-up, SwiGLU");
+    if (weights.fp8()) {
+      QuantiseRowsCuda(rows * routes.per_token, back.in, ConstData<BFloat16>(experts.inner),
+                       Data<uint8_t>(experts.inner_quantised), Data<float>(experts.inner_scale), stream);
+    }
+    ExpertProductCuda(routes, back, stream);
+    MarkPart(parts, "experts' down");
+    MixExpertsCuda(routes, config.hidden_size, ConstData<BFloat16>(experts.out), Data<BFloat16>(delta),
+                   stream);
+    MarkPart(parts, "experts' sum");
   }
 
   // hidden += delta, or the embeddings at first; operand = its norm, or itself without a weight, in FP8 too
@@ -341,6 +438,7 @@ struct CudaForward::Pass {
   const CudaBatch& batch;
   const CudaPages& pages;
   int64_t rows;
+  const CudaExpertRows& experts;
   void* stream;
   at::Tensor hidden, delta, normal, qkv, rotated, mixed, gate_up, inner;
   at::Tensor operand;  // of the next product: normal or hidden
@@ -353,15 +451,9 @@ CudaForward::CudaForward(const CudaWeights& weights, PartTimer* parts)
       parts_(parts),
       rotation_(
           MakeRotationTable(weights.model().inverse_frequencies, weights.model().config.max_positions)) {
-  // Grouped products of the GPU need whole vectors; experts of other sizes are run one by one.
   const auto one_by_one = [&](const LayerWeights& layer) {
-    if (!layer.sparse()) return false;
-    const auto grouped = [&](const at::Tensor& experts) {
-      return experts.size(1) % 8 == 0 && experts.size(2) % 8 == 0 &&
-             (!weights.fp8() || HasFp8GroupedProduct(experts));
-    };
-    return weights.dtype() != at::kBFloat16 || !grouped(layer[kExpertsGateUp].weight) ||
-           !grouped(layer[kExpertsDown].weight);
+    return layer.sparse() && !(HasGroupedExperts(weights, layer[kExpertsGateUp].weight) &&
+                               HasGroupedExperts(weights, layer[kExpertsDown].weight));
   };
   waits_ = std::ranges::any_of(weights.model().layers, one_by_one);
   if (std::ranges::count(weights.model().config.rotary, false) > 0) no_rotation_ = WithoutRotation(rotation_);

@@ -35,6 +35,14 @@ struct CudaBatch {
   at::Tensor attention_workspace;
 };
 
+// What experts make of few tokens; a choice is one of a token's experts.
+struct CudaExpertRows {
+  at::Tensor router_logits;            // [rows, experts]
+  at::Tensor chosen, weights, places;  // kernels/decode/experts.h
+  at::Tensor inner, out;               // [choices, expert's width], [choices, hidden]
+  at::Tensor inner_quantised, inner_scale;
+};
+
 // Memory for the rows of a pass, reused by passes of fewer rows.
 struct CudaRows {
   CudaRows(const CudaWeights& weights, int64_t rows);
@@ -42,6 +50,8 @@ struct CudaRows {
   at::Tensor hidden, delta, normal, qkv, rotated, mixed, gate_up, inner;
   // FP8 inputs of the products, and their scales [rows, 1].
   at::Tensor quantised, quantised_scale, mixed_scale, inner_quantised, inner_scale;
+  // Of the kernels for experts over few tokens; undefined for other models, and for more tokens.
+  CudaExpertRows experts;
 };
 
 class CudaForward {
