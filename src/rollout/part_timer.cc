@@ -10,7 +10,7 @@ namespace {
 
 class CpuPartTimer : public PartTimer {
  public:
-  void BeginStep() override {
+  void BeginStep(int64_t) override {
     open_ = true;
     last_ = Clock::now();
   }

@@ -20,13 +20,13 @@ class PartTimer {
  public:
   virtual ~PartTimer() = default;
 
-  virtual void BeginStep() = 0;
+  virtual void BeginStep(int64_t sequences) = 0;
   // What was done, or queued on the GPU, since the last mark was this part. Ignored outside a step.
   virtual void Mark(const char* part) = 0;
   virtual void EndStep() = 0;
 
-  // By part, in the order of the step. On a CPU the mean of the steps; on a GPU the last step, whose marks
-  // are events within its graph.
+  // By part, in the order of the step. On a CPU the mean of the steps; on a GPU the last step of the most
+  // sequences, whose marks are events within its graph.
   virtual std::vector<PartTime> Times() = 0;
 };
 

@@ -192,8 +192,8 @@ void AddBenchRollout(CLI::App& bench) {
   count("--support", &options->support, 0, "Most likely tokens recorded with the sampled one");
   count("--rounds", &options->rounds, 1, "The fastest of this many counts, after one to warm up");
   command->add_flag("--parts", options->parts,
-                    "Where a decode step's time goes: on a CPU the mean of all steps, on a GPU the last one, "
-                    "timed within its graph");
+                    "Where a decode step's time goes: on a CPU the mean of all steps, on a GPU the last of "
+                    "the largest batch, timed within its graph");
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { Measure(*options); });
 }

@@ -77,7 +77,7 @@ class CpuBackend : public Backend {
     GrowRotations(longest);
     MakeRoutingRoom(count);
     last_.resize(count * config_.hidden_size);
-    if (parts_ != nullptr) parts_->BeginStep();
+    if (parts_ != nullptr) parts_->BeginStep(static_cast<int64_t>(sequences.size()));
     Share(count, count, [&](CpuForward<T>* forward, int64_t begin, int64_t end) {
       const float* states =
           forward->Run(weights_, rotations_, cache_, std::span(rows_).subspan(begin, end - begin),

@@ -250,7 +250,7 @@ void CudaDecoder::Compute(const Key& key, const Captured& captured) {
   const SampleResults results = SampleBuffer{key.rows, key.settings.columns()}.At(results_.data_ptr());
   void* stream = CurrentStream(inputs_);
   PartTimer* const parts = forward_.parts();
-  if (parts != nullptr) parts->BeginStep();
+  if (parts != nullptr) parts->BeginStep(key.rows);
   TakeTokensCuda(key.rows, ConstData<int32_t>(ints(SourceAt())), results.tokens, Data<int32_t>(batch.tokens),
                  stream);
   const at::Tensor hidden = forward_.Run(batch, pages_, *memory_);

@@ -31,7 +31,8 @@ class TimedEvent {
 
 class CudaPartTimer : public PartTimer {
  public:
-  void BeginStep() override {
+  void BeginStep(int64_t sequences) override {
+    sequences_ = sequences;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     stream_ = c10::cuda::getCurrentCUDAStream().stream();
     C10_CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
@@ -43,11 +44,13 @@ class CudaPartTimer : public PartTimer {
   void Mark(const char* part) override {
     if (open_) Record(part);
   }
-  // Of several graphs the one captured last is that of the longest contexts, and the last to be replayed.
+  // Of several graphs for as many sequences the one captured last is that of the longest contexts, and the
+  // last to be replayed.
   void EndStep() override {
     open_ = false;
-    if (!capturing_ && from_graph_) return;
+    if ((!capturing_ && from_graph_) || sequences_ < most_sequences_) return;
     from_graph_ = capturing_;
+    most_sequences_ = sequences_;
     step_ = std::move(marks_);
   }
   std::vector<PartTime> Times() override {
@@ -71,6 +74,7 @@ class CudaPartTimer : public PartTimer {
   }
 
   cudaStream_t stream_ = nullptr;
+  int64_t sequences_ = 0, most_sequences_ = 0;
   bool open_ = false, capturing_ = false, from_graph_ = false;
   std::vector<EndOfPart> marks_, step_;
   std::vector<std::shared_ptr<TimedEvent>> kept_;  // graphs hold them
