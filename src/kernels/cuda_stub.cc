@@ -77,6 +77,15 @@ template void QuantiseRowsCuda(int64_t, int64_t, const float*, uint8_t*, float*,
 template void QuantiseRowsCuda(int64_t, int64_t, const BFloat16*, uint8_t*, float*, void*);
 
 template <typename T>
+void QuantiseColumnsCuda(int64_t, int64_t, int64_t, const T*, uint8_t*, float*, float*, void*) {
+  ThrowNoCuda("quantisation");
+}
+
+template void QuantiseColumnsCuda(int64_t, int64_t, int64_t, const float*, uint8_t*, float*, float*, void*);
+template void QuantiseColumnsCuda(int64_t, int64_t, int64_t, const BFloat16*, uint8_t*, float*, float*,
+                                  void*);
+
+template <typename T>
 void RmsNormForwardCuda(const RmsNormRows<T>&, void*) {
   ThrowNoCuda("RMSNorm");
 }

@@ -79,7 +79,7 @@ struct Fp8GroupedLinear : torch::autograd::Function<Fp8GroupedLinear> {
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor grad = grads[0].contiguous(), &weights = saved[1], &ends = saved[2];
-    return {Fp8GroupedProduct(RoundRowsToFp8(grad), RoundRowsToFp8(weights.transpose(1, 2)), ends),
+    return {Fp8GroupedProduct(RoundRowsToFp8(grad), RoundColumnsToFp8(weights), ends),
             at::_grouped_mm(grad.t(), saved[0], ends),
             {}};
   }
@@ -144,7 +144,7 @@ struct LowRankGroupedLinear : torch::autograd::Function<LowRankGroupedLinear> {
                          HasGroupedProduct(rows, b) && (!fp8 || HasFp8GroupedProduct(weights));
     variable_list result(7);
     if (grouped) {
-      result[0] = fp8 ? Fp8GroupedProduct(RoundRowsToFp8(grad), RoundRowsToFp8(weights.transpose(1, 2)), ends)
+      result[0] = fp8 ? Fp8GroupedProduct(RoundRowsToFp8(grad), RoundColumnsToFp8(weights), ends)
                       : at::_grouped_mm(grad, weights, ends);
       const at::Tensor behind = at::_grouped_mm(grad, b, ends);                 // [N, rank]
       const at::Tensor inner = at::_grouped_mm(rows, a.transpose(1, 2), ends);  // [N, rank]

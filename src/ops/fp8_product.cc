@@ -5,10 +5,15 @@
 #include <ATen/ops/_scaled_grouped_mm.h>
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "kernels/layer/fp8_scale.h"
 #include "kernels/layer/quantise_rows.h"
@@ -50,6 +55,22 @@ Fp8Rows RoundRowsToFp8(const at::Tensor& matrix) {
   const at::Tensor largest = x.abs().amax({-1});
   const at::Tensor scale = at::where(largest.eq(0), at::ones_like(largest), largest / kLargestE4m3);
   return {(x / scale.unsqueeze(-1)).to(at::kFloat8_e4m3fn), scale};
+}
+
+Fp8Rows RoundColumnsToFp8(const at::Tensor& matrix) {
+  const at::NoGradGuard no_grad;
+  if (!HasKernels(matrix)) return RoundRowsToFp8(matrix.transpose(-1, -2));
+  const at::Tensor x = matrix.contiguous();
+  std::vector<int64_t> sizes = x.sizes().vec();
+  std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
+  const Fp8Rows out = EmptyRows(x, sizes);
+  const at::Tensor largest = at::empty_like(out.scale);
+  const int64_t rows = x.size(-2), width = x.size(-1), batch = x.numel() / std::max<int64_t>(1, rows * width);
+  WithElementType(x, [&]<typename T>(T) {
+    QuantiseColumnsCuda(batch, rows, width, ConstData<T>(x), Data<uint8_t>(out.values),
+                        Data<float>(out.scale), Data<float>(largest), CurrentStream(x));
+  });
+  return out;
 }
 
 Fp8Rows RmsNormToFp8(const at::Tensor& x, const at::Tensor& weight, double eps) {

@@ -16,6 +16,9 @@ struct Fp8Rows {
 // becomes NaN.
 Fp8Rows RoundRowsToFp8(const at::Tensor& matrix);
 
+// The same of matrix [..., rows, width] with its last two dimensions exchanged.
+Fp8Rows RoundColumnsToFp8(const at::Tensor& matrix);
+
 // The same of RmsNorm(x, weight, eps) and of Swiglu(gate_up), in the kernels that make them.
 Fp8Rows RmsNormToFp8(const at::Tensor& x, const at::Tensor& weight, double eps);
 Fp8Rows SwigluToFp8(const at::Tensor& gate_up);

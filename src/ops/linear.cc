@@ -127,7 +127,7 @@ at::Tensor Apply(Before before, const at::Tensor& source, const at::Tensor& norm
 at::Tensor LinearInputGradient(const at::Tensor& grad, const at::Tensor& weight, bool fp8) {
   if (!fp8) return Product(grad, weight);
   // The sums run over output channels, so the weight takes a scale per input channel here.
-  return Fp8Product(RoundRowsToFp8(grad), RoundRowsToFp8(weight.t()), {}, weight.scalar_type());
+  return Fp8Product(RoundRowsToFp8(grad), RoundColumnsToFp8(weight), {}, weight.scalar_type());
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

@@ -1,8 +1,10 @@
 // The operators on a GPU beside their references on the CPU in float32.
+#include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
 #include "ops/compare_gradients.h"
+#include "ops/fp8_product.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
 
@@ -99,6 +101,22 @@ TEST(OperatorsCuda, RotaryAttentionEqualsReference) {
                 inputs, 3e-2);
     ExpectEqual(OnGpu(call(RotaryAttention, there), at::kFloat), call(RotaryAttentionReference, layout),
                 inputs, 1e-3);
+  }
+}
+
+// The same bytes and scales, those of a column of zeros and of tiny numbers too.
+TEST(OperatorsCuda, ColumnsRoundToFp8AsTransposedRowsDo) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {1, 1}, {5, 3}, {64, 64}, {300, 130}, {2560, 400}, {3, 48, 96}, {2, 33, 70}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(testing::Message() << shape << " " << dtype);
+      at::Tensor x = at::randn(shape).to(at::kCUDA, dtype);
+      x.select(-1, 0).zero_();
+      if (shape.back() > 2) x.select(-1, 2).mul_(1e-36);
+      const Fp8Rows columns = RoundColumnsToFp8(x), rows = RoundRowsToFp8(x.transpose(-1, -2));
+      EXPECT_TRUE(at::equal(columns.values.view(at::kByte), rows.values.view(at::kByte)));
+      EXPECT_TRUE(at::equal(columns.scale, rows.scale));
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// Rows rounded to FP8 with a scale each, on a GPU: weights by output channel, activations by token.
+// Rows rounded to FP8 with a scale each, on a GPU: weights by output channel, activations by token, and
+// weights by input channel, where products run over the outputs.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +13,11 @@ namespace augur {
 template <typename T>
 void QuantiseRowsCuda(int64_t rows, int64_t width, const T* x, uint8_t* quantised, float* scale,
                       void* stream);
+
+// The same of x's columns, which become rows: x [batch, rows, width], quantised [batch, width, rows], scale
+// [batch, width]. `largest` is scratch of [batch, width].
+template <typename T>
+void QuantiseColumnsCuda(int64_t batch, int64_t rows, int64_t width, const T* x, uint8_t* quantised,
+                         float* scale, float* largest, void* stream);
 
 }  // namespace augur

@@ -63,10 +63,11 @@ __global__ void __launch_bounds__(kMostThreads)
   if (quantised == nullptr) return;
   const float by = E4m3Scale(BlockMax(largest, shared[1]));
   if (threadIdx.x == 0) scale[blockIdx.x] = by;
+  const RowDivisor divide(by);
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = (v * blockDim.x + threadIdx.x) * kVector;
-    if (i < width) StoreFp8<kVector>(values[v], by, quantised + row + i);
+    if (i < width) StoreFp8<kVector>(values[v], divide, quantised + row + i);
   }
 }
 

@@ -7,8 +7,7 @@ namespace augur {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kQuantiseThreads = 512;
-constexpr int kMostVectors = 8;  // of a row, held by one thread of the quantising kernel
+constexpr int kQuantiseThreads = 640;  // at most
 
 __device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
@@ -39,18 +38,18 @@ __global__ void __launch_bounds__(kThreads)
   StoreVector<kVector>(values, out + i);
 }
 
-// One row per block, kept in registers between finding its scale and rounding it.
-template <typename E, int kVector>
+// One row per block, kept in registers between finding its scale and rounding it: kVectors by each thread.
+template <typename E, int kVector, int kVectors>
 __global__ void __launch_bounds__(kQuantiseThreads)
     QuantiseKernel(int width, const E* gate_up, ProductScale gate_up_scale, E* out, uint8_t* quantised,
                    float* scale) {
   __shared__ float shared[32];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
-  float values[kMostVectors][kVector];
+  float values[kVectors][kVector];
   float largest = 0;
 #pragma unroll
-  for (int v = 0; v < kMostVectors; ++v) {
-    const int i = (v * kQuantiseThreads + threadIdx.x) * kVector;
+  for (int v = 0; v < kVectors; ++v) {
+    const int i = (v * blockDim.x + threadIdx.x) * kVector;
     if (i >= width) continue;
     Gated<E, kVector>(gate_up, gate_up_scale, blockIdx.x, width, i, values[v]);
 #pragma unroll
@@ -62,10 +61,11 @@ __global__ void __launch_bounds__(kQuantiseThreads)
   }
   const float by = E4m3Scale(BlockMax(largest, shared));
   if (threadIdx.x == 0) scale[blockIdx.x] = by;
+  const RowDivisor divide(by);
 #pragma unroll
-  for (int v = 0; v < kMostVectors; ++v) {
-    const int i = (v * kQuantiseThreads + threadIdx.x) * kVector;
-    if (i < width) StoreFp8<kVector>(values[v], by, quantised + row + i);
+  for (int v = 0; v < kVectors; ++v) {
+    const int i = (v * blockDim.x + threadIdx.x) * kVector;
+    if (i < width) StoreFp8<kVector>(values[v], divide, quantised + row + i);
   }
 }
 
@@ -101,11 +101,18 @@ unsigned Blocks(int64_t vectors) { return static_cast<unsigned>((vectors + kThre
 template <typename E, int kVector>
 void Quantise(int64_t rows, int64_t width, const E* gate_up, const ProductScale& gate_up_scale, E* out,
               uint8_t* quantised, float* scale, cudaStream_t stream) {
-  if (width > static_cast<int64_t>(kQuantiseThreads) * kMostVectors * kVector) {
+  const auto launch = [&]<int kVectors>() {
+    const int64_t threads = (width + kVector * kVectors - 1) / (kVector * kVectors);
+    if (threads > kQuantiseThreads) return false;
+    QuantiseKernel<E, kVector, kVectors>
+        <<<static_cast<unsigned>(rows), static_cast<unsigned>((threads + 31) / 32 * 32), 0, stream>>>(
+            static_cast<int>(width), gate_up, gate_up_scale, out, quantised, scale);
+    return true;
+  };
+  if (!launch.template operator()<1>() && !launch.template operator()<2>() &&
+      !launch.template operator()<4>() && !launch.template operator()<8>()) {
     ThrowCudaError("SwiGLU on the GPU", "the rows are too wide for the quantising kernel");
   }
-  QuantiseKernel<E, kVector><<<static_cast<unsigned>(rows), kQuantiseThreads, 0, stream>>>(
-      static_cast<int>(width), gate_up, gate_up_scale, out, quantised, scale);
 }
 
 }  // namespace
