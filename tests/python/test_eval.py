@@ -86,6 +86,16 @@ def test_figures_are_those_of_the_responses(model, data, tmp_path):
     assert "avg@8" in lines[0] and [line.split()[0] for line in lines[1:]] == ["letters", "words", "all"]
 
 
+def test_tokens_and_responses_cut_off_are_counted(model, data, tmp_path):
+    out, responses = tmp_path / "out.json", tmp_path / "responses.jsonl"
+    flags = ["--max-tokens", 2, "--samples", 8, "--stop", "b", "--output", out, "--responses", responses]
+    run_augur("eval", model, "--data", data[0], *flags)
+    overall = json.loads(out.read_text())["overall"]
+    cut = [json.loads(line)["finish_reason"] == "length" for line in responses.read_text().splitlines()]
+    assert 0 < sum(cut) < len(cut) and overall["cut_off"] == pytest.approx(sum(cut) / len(cut))
+    assert 1 < overall["response_tokens"] < 2
+
+
 def test_the_seed_decides(model, data, tmp_path):
     runs = [evaluate(model, data, tmp_path, "--samples", 4, "--seed", seed) for seed in (1, 1, 2)]
     assert runs[0][1] == runs[1][1] and runs[0][2] == runs[1][2] != runs[2][2]

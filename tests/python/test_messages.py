@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from conftest import ROOT, run_augur
-from train_runs import make_policy, small_config, start, write_config
+from train_runs import make_policy, read_lines, small_config, start, write_config
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,15 @@ def test_a_tokenizer_far_smaller_than_the_head_is_named(tmp_path, policy):
 @pytest.mark.parametrize(("overlong", "what"), [("drop", "left out"), ("truncate_left", "cut at the left")])
 def test_prompts_dropped_or_cut_are_counted_at_the_start(tmp_path, policy, overlong, what):
     data = tmp_path / "rows.jsonl"
-    prompts = ["1 2 =", "3 4 =", "5 " * 60, "6 " * 60]
+    prompts = ["1 2 =", "3 4 =", "5 " * 60 + "7 =", "6 " * 60 + "7 ="]
     data.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in prompts))
     changes = dict(data__max_prompt_tokens=20, data__overlong=overlong, data__train=f"[{data}]", train__steps=1)
+    changes |= dict(rollout__prompts=4, algorithm__entropy_bonus=1e-6, train__minibatch=0, log__tokens=100)
     said = run_augur("train", small_config(tmp_path, policy, **changes)).stderr
+    shown = {r["prompt"].strip() for r in read_lines(tmp_path / "run" / "tokens.jsonl")}
+    assert shown == {"1 2 =", "3 4 ="} | (
+        {f"{i} " * 18 + "7 =" for i in "56"} if overlong == "truncate_left" else set()
+    )
     assert f"{data}: 2 of 4 prompts {what}" in said and "data.max_prompt_tokens" in said
     sft = tmp_path / "sft.yaml"
     sft.write_text(

@@ -156,6 +156,15 @@ def test_a_function_that_fails_costs_its_response_alone(name, tmp_path, guesses)
     assert {"dies": "exit code 3", "hangs": "longer than reward.timeout_s (2 s)"}.get(name, "") in said
 
 
+def test_failures_in_an_evaluation_are_counted(tmp_path, guesses):
+    changes = dict(eval__files=guesses["data__train"], eval__samples=4, eval__prompts=0, train__steps=0)
+    changes |= dict(reward__python=function(tmp_path, "raises"), reward__error_score=-3)
+    [line], _ = trained(tmp_path, guesses, "run", **changes)
+    errors = line["data"]["val-aux/guess/reward_errors"]
+    assert 0 < errors < 48
+    assert line["data"]["val-aux/guess/reward/mean@4"] == pytest.approx((-3 * errors + 0.5 * (48 - errors)) / 48)
+
+
 def test_too_many_failures_end_the_run_naming_the_function(tmp_path, guesses):
     config = small_config(tmp_path, **(guesses | {"reward__python": function(tmp_path, "raises")}))
     done = run_augur("train", config, "reward.max_errors=0", check=False)

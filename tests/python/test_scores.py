@@ -149,13 +149,13 @@ def test_an_evaluation_without_a_prompt_that_works_stops_the_run(tmp_path, polic
     [(4, 0.5, True), (4, 1, True), (2, 0.5, False), (3, 0.5, True), (1, 0, True), (3, 0.75, False), (0, 0, False)],
 )
 def test_a_verifier_that_fails_too_often_stops_the_run_with_row_and_reason(tmp_path, policy, bad, max_errors, stops):
-    answers = [["not", "text"]] * bad + ["1 2"] * (4 - bad)
+    answers = ["1 2"] * (4 - bad) + [["not", "text"]] * bad
     data = rows(tmp_path / "rows.jsonl", *[{"prompt": f"{i} 9 =", "answer": a} for i, a in enumerate(answers)])
     changes = dict(data__train=f"[{data}]", data__shuffle="false", rollout__prompts=4, reward__max_errors=max_errors)
     done = run_augur("train", small_config(tmp_path, policy, **changes), "log.console=false", check=False)
     if stops:
         assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert f"{data}:1: " in done.stderr and "expected text or a number" in done.stderr
+        assert f"{data}:{5 - bad}: " in done.stderr and "expected text or a number" in done.stderr
         assert ("not one of" if bad == 4 else "reward.max_errors") in done.stderr
     else:
         assert done.returncode == 0, done.stderr

@@ -93,6 +93,12 @@ def test_stopped_or_killed_and_resumed_it_is_the_same_run(tmp_path, policy):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def test_steps_take_the_examples_in_turn(tmp_path, policy):
+    run_augur("sft", write_sft(tmp_path, policy, steps=6, batch=1, lr=0, weight_decay=0))
+    losses = [line["data"]["train/loss"] for line in read_metrics(tmp_path / "run")]
+    assert losses[:3] == losses[3:] and len(set(losses)) == len(ROWS) == 3
+
+
 def test_the_count_of_bad_updates_goes_on_after_a_resume(tmp_path, policy):
     """The first update leaves weights with which no later one is finite."""
     changes = dict(lr=1e30, max_bad_updates=2)
@@ -239,6 +245,12 @@ def test_examples_longer_than_the_context_are_named_or_counted(tmp_path, policy)
     assert refused.returncode == 2 and "run.jsonl:4: prompt and answer have" in refused.stderr
     config = write_sft(tmp_path, policy, rows=rows, steps=1, data=", overlong: drop")
     assert "1 examples left out" in run_augur("sft", config).stderr
+    # The last token is read by nothing, so that one more than the context fits.
+    for more, fits in ((0, True), (1, False)):
+        rows = [("1", " ".join(["2"] * (127 + more)))]
+        assert len(tokens_of(policy, rows[0][0]) + tokens_of(policy, rows[0][1])) + 1 == 129 + more
+        done = run_augur("sft", write_sft(tmp_path, policy, f"more{more}", rows=rows, steps=1, batch=1), check=False)
+        assert (done.returncode == 0) == fits, done.stderr
 
 
 def test_changed_data_is_refused(tmp_path, policy):

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from conftest import PROGRAM, ROOT
+from conftest import PROGRAM, ROOT, run_augur
 
 END_TOKENS = list(range(90))  # a third of the vocabulary: responses of random models end at different lengths
 VOCAB = 272
@@ -137,6 +137,35 @@ def read_lines(path: Path) -> list[dict]:
 
 def read_metrics(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def train(directory, model, *flags, **changes):
+    """Trains to the end; the figures of each step and the viewer's responses."""
+    directory.mkdir(exist_ok=True)
+    config = write_config(directory / "c.yaml", model, directory / "run", **changes)
+    run_augur("train", config, "log.console=false", *flags)
+    figures = {line["step"]: line["data"] for line in read_metrics(directory / "run")}
+    return figures, read_lines(directory / "run" / "tokens.jsonl")
+
+
+def dump(directory, model, **changes):
+    """The first step's updates: samples and tensors."""
+    figures, _ = train(directory, model, "--dump-step", directory / "dump", **changes)
+    updates = []
+    while (stem := directory / "dump" / f"update_{len(updates)}").with_suffix(".jsonl").exists():
+        updates.append((read_lines(stem.with_suffix(".jsonl")), load_file(stem.with_suffix(".safetensors"))))
+    return updates, figures[1]
+
+
+def ids(response):
+    return [token["id"] for token in response["tokens"]]
+
+
+def log_probs_at(model, sample, temperature):
+    tokens = torch.tensor([sample["prompt"] + sample["response"]])
+    with torch.no_grad():
+        logits = model(tokens).logits[0, len(sample["prompt"]) - 1 : -1]
+    return torch.log_softmax(logits / temperature, -1)
 
 
 def without_times(lines: list[dict]) -> list[dict]:
