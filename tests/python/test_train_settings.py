@@ -97,16 +97,16 @@ def test_dynamic_sampling_takes_the_next_mixed_groups_and_counts_what_it_drew(tm
     sources = [row | {"data_source": f"guess {i}"} for i, row in enumerate(read_lines(guesses))]
     rows.write_text("".join(json.dumps(row) + "\n" for row in sources))
     changes = STILL | EVERYONE | dict(data__train=f"[{rows}]", rollout__prompts=prompts, rollout__group=group)
-    plain, responses = train(tmp_path / "plain", guesser, train__steps=14, **changes)
+    plain, responses = train(tmp_path / "plain", guesser, train__steps=28, **changes)
     drawn = [g for step in sorted(plain) for g in account(responses, step, prompts, group)]
     assert 0.2 < sum(map(is_mixed, drawn)) / len(drawn) < 0.9
     figures, responses = train(
-        tmp_path / "dynamic", guesser, train__steps=4, algorithm__dynamic_sampling="true",
+        tmp_path / "dynamic", guesser, train__steps=8, algorithm__dynamic_sampling="true",
         algorithm__max_refills=max_refills, **changes,
     )  # fmt: skip
     place = 0
-    refilled = 0
-    for step in (1, 2, 3, 4):
+    refilled = surplus = 0
+    for step in range(1, 9):
         seen, kept, refills = [], [], 0
         while True:
             new = drawn[place : place + prompts]
@@ -116,6 +116,7 @@ def test_dynamic_sampling_takes_the_next_mixed_groups_and_counts_what_it_drew(tm
             if len(kept) >= prompts or refills >= max_refills:
                 break
             refills += 1
+        surplus += len(kept) > prompts
         kept = kept[:prompts]
         refilled += refills
         data = figures[step]
@@ -126,7 +127,7 @@ def test_dynamic_sampling_takes_the_next_mixed_groups_and_counts_what_it_drew(tm
             assert account(responses, step, len(kept), group) == kept
             rewards = [reward for g in kept for *_, reward in g]
             assert data["critic/score/mean"] == pytest.approx(sum(rewards) / len(rewards))
-    assert refilled > 1
+    assert refilled > 1 and surplus > 0
 
 
 def test_an_end_token_at_the_limit_ends_a_response_by_itself(tmp_path, policy):
@@ -421,9 +422,10 @@ def test_the_summary_of_a_resumed_run_knows_the_accuracy_before(tmp_path, guesse
     summaries = []
     for name, stops in (("straight", [4]), ("resumed", [2, 4])):
         for steps in stops:
-            figures, _ = train(tmp_path / name, guesser, train__steps=steps, **changes)
+            figures, _ = train(tmp_path / name, guesser, train__steps=steps, run__seed=3, **changes)
         summaries.append(json.loads((tmp_path / name / "run" / "summary.json").read_text()))
     for summary in summaries:
+        assert (summary["steps"], summary["seed"]) == (4, 3)
         assert summary["before"] == figures[0]["val-core/guess/acc/mean@8"] > 0
         assert summary["after"] == figures[4]["val-core/guess/acc/mean@8"] != summary["before"]
 
@@ -448,9 +450,11 @@ def test_the_count_of_bad_updates_begins_anew_after_a_good_one(tmp_path, policy)
 # What is kept and shown.
 
 
-@pytest.mark.parametrize(("keep", "kept"), [(1, [5]), (3, [3, 4, 5]), (0, [1, 2, 3, 4, 5])])
-def test_as_many_checkpoints_stay_as_asked_for(tmp_path, policy, keep, kept):
-    train(tmp_path, policy, train__steps=5, checkpoint__every=1, checkpoint__keep=keep)
+@pytest.mark.parametrize(
+    ("every", "keep", "kept"), [(1, 1, [5]), (1, 3, [3, 4, 5]), (1, 0, [1, 2, 3, 4, 5]), (2, 0, [2, 4, 5]), (0, 3, [5])]
+)
+def test_as_many_checkpoints_stay_as_asked_for(tmp_path, policy, every, keep, kept):
+    train(tmp_path, policy, train__steps=5, checkpoint__every=every, checkpoint__keep=keep)
     found = sorted(int(p.name.split("_")[-1]) for p in (tmp_path / "run" / "checkpoints").glob("global_step_*"))
     assert found == kept
 
