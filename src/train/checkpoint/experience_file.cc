@@ -120,8 +120,7 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
           {"reward_errors", e.reward_errors},
           {"reward_restarts", e.reward_restarts},
           {"figures", figures},
-          {"failed", e.failed},
-          {"generated_tokens", e.generated_tokens}};
+          {"failed", e.failed}};
 }
 
 constexpr size_t kHeadWidth = 12;
@@ -137,7 +136,6 @@ Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std:
   e.reward_errors = counters.at("reward_errors");
   e.reward_restarts = counters.value("reward_restarts", int64_t{0});
   e.failed = counters.at("failed");
-  e.generated_tokens = counters.at("generated_tokens");
   e.rewards = ReadArray<double>(file, prefix + "rewards", path);
   for (const int64_t place : ReadArray<int64_t>(file, prefix + "prompts", path)) {
     e.prompts.push_back(static_cast<size_t>(place));

@@ -132,7 +132,6 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
   std::vector<Rollout> rollouts = GenerateOnRanks(engine_, requests, TrainingSampling(config_, text_), hooks);
   CheckStopTogether();
   for (Rollout& rollout : rollouts) {
-    experience->generated_tokens += static_cast<int64_t>(rollout.tokens.size());
     experience->failed += rollout.finish == FinishReason::kFailed;
     if (rollout.support.columns == 0) RecordSampledAlone(&rollout);
     experience->rollouts.push_back(std::move(rollout));

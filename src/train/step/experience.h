@@ -24,7 +24,7 @@ struct Experience {
   int64_t weight_version = 0;
   // Of everything generated on the way, also what dynamic sampling threw away.
   int64_t groups = 0, equal_groups = 0, refills = 0;
-  int64_t reward_errors = 0, reward_restarts = 0, failed = 0, generated_tokens = 0;
+  int64_t reward_errors = 0, reward_restarts = 0, failed = 0;
   std::string error_at, error;  // the row of the first response that could not be scored, and why
   // Not part of a run's reproducible state.
   double generate_seconds = 0, reward_seconds = 0;
