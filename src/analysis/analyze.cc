@@ -3,13 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "analysis/experiment.h"
 #include "analysis/full_support.h"
+#include "analysis/seed_file.h"
 #include "analysis/state_copy.h"
+#include "base/checksum.h"
+#include "base/claim.h"
 #include "base/error.h"
+#include "config/write.h"
 #include "mask/divergences.h"
 #include "model/load.h"
 #include "reward/advantage.h"
@@ -24,29 +30,9 @@ namespace {
 // Log-probs of the whole vocabulary take 8 bytes an entry; no more than this many are kept.
 constexpr int64_t kMostFullEntries = int64_t{1} << 26;
 
-void CheckConfig(const RlConfig& config) {
-  if (config.algorithm.loss != LossKind::kMasked) {
-    throw Error("algorithm.loss", "analyze compares masks, and this loss has none",
-                "set algorithm.loss=masked");
-  }
-  if (config.algorithm.kl_coef != 0 || config.algorithm.entropy_bonus != 0) {
-    throw Error("algorithm", "analyze needs a loss that is the masked surrogate alone",
-                "set algorithm.kl_coef=0 and algorithm.entropy_bonus=0");
-  }
-  if (config.lora.rank > 0 || !config.lora.adapter.empty()) {
-    throw Error("lora.rank", "analyze follows updates of all weights", "set lora.rank=0");
-  }
-  if (config.algorithm.anchor != Anchor::kRollout) {
-    throw Error("algorithm.anchor", "analyze measures from the log-probs that the rollouts recorded",
-                "set algorithm.anchor=rollout");
-  }
-  if (config.mask.rule.outside_budget > 0) {
-    throw Error("mask.outside_budget", "analyze compares masks at one delta", "set mask.outside_budget=0");
-  }
-  if (config.rollout.support < 1) {
-    throw Error("rollout.support", "is 0: there is no divergence without a recorded support",
-                "set rollout.support=20");
-  }
+std::vector<Proximity> DivergencesOf(const AnalyzeOptions& options) {
+  if (!options.divergences.empty()) return options.divergences;
+  return {std::begin(kDivergences), std::end(kDivergences)};
 }
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -57,9 +43,7 @@ class Laboratory {
   Laboratory(const RlConfig& config, const AnalyzeOptions& options)
       : config_(config),
         options_(options),
-        divergences_(options.divergences.empty()
-                         ? std::vector<Proximity>(std::begin(kDivergences), std::end(kDivergences))
-                         : options.divergences),
+        divergences_(DivergencesOf(options)),
         text_(ModelText::FromDirectory(config.model.path, config.data)),
         prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train,
                              {.keep_columns = !config.reward.python.empty()})),
@@ -76,10 +60,7 @@ class Laboratory {
             config.rollout.support < vocab_size - 1;
   }
 
-  std::vector<SeedOutcome> Run(int64_t seed);
-  int64_t sequences() const { return sequences_; }
-  bool full() const { return full_; }
-  std::span<const Proximity> divergences() const { return divergences_; }
+  SeedRecord Run(int64_t seed);
 
  private:
   Experience WarmUp(int64_t steps);
@@ -139,7 +120,7 @@ Experience Laboratory::WarmUp(int64_t steps) {
   return measured ? std::move(*measured) : Measured(&position);
 }
 
-std::vector<SeedOutcome> Laboratory::Run(int64_t seed) {
+SeedRecord Laboratory::Run(int64_t seed) {
   start_.Restore();
   engine_.UpdateWeights(model_, 0);
   config_.run.seed = seed;
@@ -167,7 +148,7 @@ std::vector<SeedOutcome> Laboratory::Run(int64_t seed) {
                               lr,     divergences_};
   const ExperimentBatch batch{std::span(samples).subspan(learned),
                               std::span(full).subspan(full_ ? learned : 0), seed};
-  return RunExperiment(setup, batch, options_.decomposed);
+  return {sequences_, full_, RunExperiment(setup, batch, options_.decomposed)};
 }
 
 std::string WhatToChange(const RlConfig& config, const AnalyzeOptions& options) {
@@ -178,24 +159,100 @@ std::string WhatToChange(const RlConfig& config, const AnalyzeOptions& options) 
       config.rollout.staleness);
 }
 
+int64_t CountOutside(const SeedRecord& record) {
+  int64_t outside = 0;
+  for (const SeedOutcome& outcome : record.outcomes) outside += static_cast<int64_t>(outcome.outside.size());
+  return outside;
+}
+
 }  // namespace
 
-AnalyzeResult Analyze(const RlConfig& config, const AnalyzeOptions& options,
-                      const std::function<void(int64_t done, int64_t outside)>& progress) {
-  CheckConfig(config);
+void CheckAnalyzable(const RlConfig& config) {
+  if (config.algorithm.loss != LossKind::kMasked) {
+    throw Error("algorithm.loss", "analyze compares masks, and this loss has none",
+                "set algorithm.loss=masked");
+  }
+  if (config.algorithm.kl_coef != 0 || config.algorithm.entropy_bonus != 0) {
+    throw Error("algorithm", "analyze needs a loss that is the masked surrogate alone",
+                "set algorithm.kl_coef=0 and algorithm.entropy_bonus=0");
+  }
+  if (config.lora.rank > 0 || !config.lora.adapter.empty()) {
+    throw Error("lora.rank", "analyze follows updates of all weights", "set lora.rank=0");
+  }
+  if (config.algorithm.anchor != Anchor::kRollout) {
+    throw Error("algorithm.anchor", "analyze measures from the log-probs that the rollouts recorded",
+                "set algorithm.anchor=rollout");
+  }
+  if (config.mask.rule.outside_budget > 0) {
+    throw Error("mask.outside_budget", "analyze compares masks at one delta", "set mask.outside_budget=0");
+  }
+  if (config.rollout.support < 1) {
+    throw Error("rollout.support", "is 0: there is no divergence without a recorded support",
+                "set rollout.support=20");
+  }
+}
+
+std::filesystem::path SeedFolder(const RlConfig& config, const AnalyzeOptions& options) {
+  RlConfig decisive = config;
+  decisive.run = {};
+  decisive.run.device = config.run.device;
+  decisive.log = {};
+  std::string text = ToYaml(FieldsOf(decisive));
+  text +=
+      fmt::format("{} {} {} {}", options.sequences, options.warmup, options.preceding, options.decomposed);
+  for (const Proximity divergence : DivergencesOf(options)) text += fmt::format(" {}", NameOf(divergence));
+  const uint64_t sum = Checksum(std::as_bytes(std::span(text)));
+  return std::filesystem::path(config.run.dir) / "seeds" / fmt::format("{:016x}", sum);
+}
+
+void MeasureSeeds(const RlConfig& config, const AnalyzeOptions& options, const std::filesystem::path& folder,
+                  const std::function<void(int64_t done, int64_t outside)>& progress) {
+  CheckAnalyzable(config);
   SetThreads(config.run.threads);
-  Laboratory laboratory(config, options);
-  std::vector<std::vector<SeedOutcome>> by_divergence(laboratory.divergences().size());
+  std::optional<Laboratory> laboratory;
   int64_t outside = 0;
-  Json seeds = Json::array();
   for (int64_t i = 0; i < options.seeds; ++i) {
-    std::vector<SeedOutcome> outcomes = laboratory.Run(config.run.seed + i);
-    seeds.push_back(config.run.seed + i);
-    for (size_t d = 0; d < outcomes.size(); ++d) {
-      outside += static_cast<int64_t>(outcomes[d].outside.size());
-      by_divergence[d].push_back(std::move(outcomes[d]));
+    const int64_t seed = config.run.seed + i;
+    if (!std::filesystem::exists(SeedFile(folder, seed))) {
+      const std::unique_ptr<Claim> claim = Claim::Take(folder / "claims", fmt::format("seed-{}", seed));
+      if (claim && !std::filesystem::exists(SeedFile(folder, seed))) {
+        if (!laboratory) laboratory.emplace(config, options);
+        const SeedRecord record = laboratory->Run(seed);
+        WriteSeedRecord(folder, seed, record);
+        outside += CountOutside(record);
+      }
     }
     progress(i + 1, outside);
+  }
+}
+
+int64_t CountMeasured(const RlConfig& config, const AnalyzeOptions& options,
+                      const std::filesystem::path& folder) {
+  int64_t measured = 0;
+  for (int64_t i = 0; i < options.seeds; ++i) {
+    measured += std::filesystem::exists(SeedFile(folder, config.run.seed + i));
+  }
+  return measured;
+}
+
+AnalyzeResult SummarizeSeeds(const RlConfig& config, const AnalyzeOptions& options,
+                             const std::filesystem::path& folder) {
+  const std::vector<Proximity> divergences = DivergencesOf(options);
+  std::vector<std::vector<SeedOutcome>> by_divergence(divergences.size());
+  int64_t outside = 0, sequences = 0;
+  bool full = false;
+  Json seeds = Json::array();
+  for (int64_t i = 0; i < options.seeds; ++i) {
+    const int64_t seed = config.run.seed + i;
+    if (!std::filesystem::exists(SeedFile(folder, seed))) continue;  // another process is at it
+    SeedRecord record = ReadSeedRecord(folder, seed);
+    seeds.push_back(seed);
+    outside += CountOutside(record);
+    sequences = record.sequences;
+    full = record.full_vocabulary;
+    for (size_t d = 0; d < divergences.size(); ++d) {
+      by_divergence[d].push_back(std::move(record.outcomes.at(d)));
+    }
   }
   if (outside == 0) {
     throw Error("analyze",
@@ -204,21 +261,21 @@ AnalyzeResult Analyze(const RlConfig& config, const AnalyzeOptions& options,
                 WhatToChange(config, options));
   }
   AnalyzeResult result;
-  Json divergences = Json::array();
-  for (size_t d = 0; d < by_divergence.size(); ++d) {
-    const std::string_view name = NameOf(laboratory.divergences()[d]);
-    divergences.push_back(SummarizeStudy(name, config.mask.rule.delta, by_divergence[d]));
+  Json summaries = Json::array();
+  for (size_t d = 0; d < divergences.size(); ++d) {
+    const std::string_view name = NameOf(divergences[d]);
+    summaries.push_back(SummarizeStudy(name, config.mask.rule.delta, by_divergence[d]));
     result.csv += StudyCsv(name, by_divergence[d], d == 0);
   }
   result.analysis = {{"kind", "analysis"},
                      {"seeds", std::move(seeds)},
-                     {"sequences", laboratory.sequences()},
-                     {"measured_sequences", laboratory.sequences() / (options.preceding + 1)},
+                     {"sequences", sequences},
+                     {"measured_sequences", sequences / (options.preceding + 1)},
                      {"warmup", options.warmup},
                      {"preceding", options.preceding},
                      {"staleness", config.rollout.staleness},
-                     {"full_vocabulary", laboratory.full()},
-                     {"divergences", std::move(divergences)}};
+                     {"full_vocabulary", full},
+                     {"divergences", std::move(summaries)}};
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,15 +28,31 @@ struct AnalyzeOptions {
   std::vector<Proximity> divergences;
 };
 
+// Where in the directory of a study the records of its seeds lie: by what decides them, so that a study with
+// other settings does not take them for its own.
+std::filesystem::path SeedFolder(const RlConfig& config, const AnalyzeOptions& options);
+
+// Throws Error for configurations it cannot take apart (a loss other than the masked one, a KL term).
+void CheckAnalyzable(const RlConfig& config);
+
+// Measures each seed that has no record in `folder` and that no other process is at, and writes its record.
+// Everything starts from the model as it is on disk, for each seed anew. `progress` is called with the seeds
+// gone through and the outside tokens found.
+void MeasureSeeds(const RlConfig& config, const AnalyzeOptions& options, const std::filesystem::path& folder,
+                  const std::function<void(int64_t done, int64_t outside)>& progress);
+
+// How many of the seeds have a record.
+int64_t CountMeasured(const RlConfig& config, const AnalyzeOptions& options,
+                      const std::filesystem::path& folder);
+
 struct AnalyzeResult {
   Json analysis;    // analysis.json
   std::string csv;  // analysis_tokens.csv
 };
 
-// Everything starts from the model as it is on disk, for each seed afresh; nothing is written. `progress` is
-// called with the seeds done. Throws Error where no token of any seed is outside, saying what to change, and
-// for configurations it cannot take apart (a loss other than the masked one, a KL term).
-AnalyzeResult Analyze(const RlConfig& config, const AnalyzeOptions& options,
-                      const std::function<void(int64_t done, int64_t outside)>& progress);
+// What the records in `folder` say together. Throws Error where no token of any seed is outside, saying what
+// to change.
+AnalyzeResult SummarizeSeeds(const RlConfig& config, const AnalyzeOptions& options,
+                             const std::filesystem::path& folder);
 
 }  // namespace augur

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
+#include "cli/processes.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "metrics/progress.h"
@@ -26,6 +27,8 @@ struct AnalyzeFlags {
   std::vector<std::string> overrides;
   std::vector<std::string> divergences;
   AnalyzeOptions options;
+  int64_t workers = 1;
+  bool worker = false;
 };
 
 std::vector<Proximity> ParseDivergences(const std::vector<std::string>& names) {
@@ -66,6 +69,22 @@ void PrintAnalysis(const Json& divergence) {
   }
 }
 
+// False where a signal asked to stop.
+bool MeasureAll(const RlConfig& config, const AnalyzeFlags& arguments, const AnalyzeOptions& options,
+                const std::filesystem::path& folder) {
+  Progress bar("analyze", "seed", options.seeds, {.shown = config.log.console, .plain_interval = 0});
+  if (arguments.workers == 1) {
+    MeasureSeeds(config, options, folder, [&](int64_t done, int64_t outside) {
+      bar.Update(done, fmt::format("{} tokens outside", outside));
+    });
+    return true;
+  }
+  CheckAnalyzable(config);
+  return RunCopies(static_cast<int>(arguments.workers), "--worker", [&] {
+    bar.Update(CountMeasured(config, options, folder), fmt::format("{} at once", arguments.workers));
+  });
+}
+
 void RunAnalyze(const AnalyzeFlags& arguments) {
   AnalyzeOptions options = arguments.options;
   options.divergences = ParseDivergences(arguments.divergences);
@@ -74,15 +93,25 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
   std::error_code failed;
   std::filesystem::create_directories(run, failed);
   if (failed) throw Error(run.string(), failed.message(), "set run.dir to a directory that can be written");
-  Progress bar("analyze", "seed", options.seeds, {.shown = config.log.console, .plain_interval = 0});
-  const AnalyzeResult result = Analyze(config, options, [&](int64_t done, int64_t outside) {
-    bar.Update(done, fmt::format("{} tokens outside", outside));
-  });
+  const std::filesystem::path folder = SeedFolder(config, options);
+  if (arguments.worker) {
+    EndWithParent();
+    MeasureSeeds(config, options, folder, [](int64_t, int64_t) {});
+    return;
+  }
+  if (!MeasureAll(config, arguments, options, folder)) {
+    fmt::print("stopped; the same command goes on from there\n");
+    return;
+  }
+  const AnalyzeResult result = SummarizeSeeds(config, options, folder);
   WriteFileAtomically(run / "config.yaml", ToYaml(FieldsOf(config)));
   WriteFileAtomically(run / "analysis.json", result.analysis.dump() + "\n");
   WriteFileAtomically(run / "analysis_tokens.csv", result.csv);
   WriteReport(std::vector{run}, run / "report.html");
   for (const Json& divergence : result.analysis["divergences"]) PrintAnalysis(divergence);
+  if (const int64_t absent = options.seeds - CountMeasured(config, options, folder); absent > 0) {
+    fmt::print("{} of {} seeds are with other processes and are left out\n", absent, options.seeds);
+  }
   fmt::print("\n{}\n", (run / "report.html").string());
 }
 
@@ -95,7 +124,8 @@ void AddAnalyzeCommand(CLI::App& app) {
       "For each seed: some training steps, a new batch of rollouts, and from the same state one\n"
       "update under each criterion's mask (ratio; predicted with each tail; for each divergence); then D\n"
       "again on the tokens that were outside. CONFIG is one of augur train's. Writes analysis.json,\n"
-      "analysis_tokens.csv and report.html to run.dir.\n\n"
+      "analysis_tokens.csv and report.html to run.dir, and what each seed found to run.dir/seeds: the same\n"
+      "command goes on where it was stopped, and takes more seeds to those that are there.\n\n"
       "Example: augur analyze recipes/quickstart.yaml run.dir=runs/analysis --seeds 8\n");
   const auto arguments = std::make_shared<AnalyzeFlags>();
   AnalyzeOptions& options = arguments->options;
@@ -121,6 +151,12 @@ void AddAnalyzeCommand(CLI::App& app) {
                    "Outside tokens of a seed whose change is split by cause")
       ->check(AtLeast(0))
       ->capture_default_str();
+  command
+      ->add_option("--workers", arguments->workers,
+                   "How many seeds at once, each in a process of its own with run.threads threads")
+      ->check(AtLeast(1))
+      ->capture_default_str();
+  command->add_flag("--worker", arguments->worker)->group("");
   command
       ->add_option("--divergences", arguments->divergences,
                    "Which divergences: some of kl,tv,reverse_kl; all by default")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ namespace fs = std::filesystem;
 struct CompareFlags {
   std::vector<std::string> words;  // files, and key=value
   std::string dir;
-  int64_t seeds = 8, first_seed = 0;
+  int64_t seeds = 8, first_seed = 0, workers = 1;
   double level = 0.95;
+  bool worker = false;
 };
 
 struct Plan {
@@ -61,12 +63,22 @@ Plan MakePlan(const CompareFlags& arguments) {
   return plan;
 }
 
-RlConfig ConfigOf(const Plan& plan, const CompareArm& arm, int64_t seed) {
-  std::vector<std::string> overrides = arm.overrides;
-  overrides.push_back(fmt::format("run.seed={}", seed));
-  overrides.push_back(
-      fmt::format("run.dir={}", (plan.dir / arm.name / fmt::format("seed-{}", seed)).string()));
-  return PinRevisions(ReadRlConfig(arm.config, overrides));
+// Seed by seed, so that a half-done comparison is a fair one. Runs that share a machine take a thread each.
+std::vector<StudyRun> StudyRunsOf(const Plan& plan, const CompareFlags& arguments) {
+  std::vector<StudyRun> runs;
+  for (int64_t i = 0; i < arguments.seeds; ++i) {
+    for (const CompareArm& arm : plan.arms) {
+      const int64_t seed = arguments.first_seed + i;
+      std::string name = fmt::format("{}/seed-{}", arm.name, seed);
+      std::vector<std::string> overrides;
+      if (arguments.workers > 1) overrides = {"run.threads=1", "log.console=false"};
+      overrides.insert(overrides.end(), arm.overrides.begin(), arm.overrides.end());
+      overrides.push_back(fmt::format("run.seed={}", seed));
+      overrides.push_back(fmt::format("run.dir={}", (plan.dir / name).string()));
+      runs.push_back({std::move(name), PinRevisions(ReadRlConfig(arm.config, overrides))});
+    }
+  }
+  return runs;
 }
 
 void PrintComparison(const Json& comparison) {
@@ -95,35 +107,34 @@ void PrintComparison(const Json& comparison) {
              seeds == 1 ? "" : "s", kFewSeeds, 8);
 }
 
+// False where a signal asked to stop.
+bool TrainOneByOne(std::span<const StudyRun> runs) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (IsDone(runs[i].config)) continue;
+    const std::string arm = runs[i].name.substr(0, runs[i].name.rfind('/'));
+    fmt::print(stderr, "[{}/{}] {}, seed {}\n", i + 1, runs.size(), arm, runs[i].config.run.seed);
+    if (!TrainStudyRun(runs[i].config)) return false;
+  }
+  return true;
+}
+
 void RunCompare(const CompareFlags& arguments) {
   const Plan plan = MakePlan(arguments);
+  const std::vector<StudyRun> runs = StudyRunsOf(plan, arguments);  // reads every configuration first
+  if (arguments.worker) return WorkThrough(runs, {.dir = plan.dir});
+  for (const StudyRun& run : runs) IsDone(run.config);  // refuses runs of another configuration
+  const int64_t workers = StudyWorkers(arguments.workers, runs);
+  if (!(workers > 1 ? DealOut("compare", workers, runs) : TrainOneByOne(runs))) {
+    fmt::print("stopped; the same command goes on from there\n");
+    return;
+  }
   std::vector<ComparisonArm> arms;
-  for (const CompareArm& arm : plan.arms) {  // reads every configuration before anything is trained
-    arms.push_back({arm.name, FormatRule(ConfigOf(plan, arm, arguments.first_seed).mask.rule), {}});
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const size_t a = i % plan.arms.size();
+    if (a == arms.size()) arms.push_back({plan.arms[a].name, FormatRule(runs[i].config.mask.rule), {}});
+    arms[a].runs.push_back(ReadStudyRun(runs[i].config));
   }
-  const int64_t total = arguments.seeds * static_cast<int64_t>(plan.arms.size());
-  int64_t number = 0, steps = 0;
-  for (int64_t i = 0; i < arguments.seeds;
-       ++i) {  // seed by seed, so that a half-done comparison is a fair one
-    for (size_t a = 0; a < plan.arms.size(); ++a) {
-      const RlConfig config = ConfigOf(plan, plan.arms[a], arguments.first_seed + i);
-      steps = config.train.steps;
-      std::string failure;
-      ++number;
-      if (!IsFinished(config)) {
-        fmt::print(stderr, "[{}/{}] {}, seed {}\n", number, total, plan.arms[a].name, config.run.seed);
-        if (!TrainOne(config, &failure)) {
-          fmt::print("stopped; the same command goes on from there\n");
-          return;
-        }
-      }
-      arms[a].runs.push_back(ReadRunOutcome(config.run.dir, config.run.seed, config.train.steps));
-      if (!failure.empty()) {
-        arms[a].runs.back().note = failure;
-        arms[a].runs.back().broke_down = true;
-      }
-    }
-  }
+  const int64_t steps = runs.back().config.train.steps;
   const Json comparison = SummarizeComparison(arms, {.level = arguments.level, .steps = steps});
   WriteFileAtomically(plan.dir / "compare.json", comparison.dump() + "\n");
   WriteFileAtomically(plan.dir / "compare.csv", ComparisonCsv(arms));
@@ -157,6 +168,14 @@ void AddCompareCommand(CLI::App& app) {
   command->add_option("--first-seed", arguments->first_seed, "The first of them")
       ->check(AtLeast(0))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--workers", arguments->workers,
+          "How many runs at once, each in a process of its own and, unless run.threads says otherwise, "
+          "on one thread")
+      ->check(AtLeast(1))
+      ->capture_default_str();
+  command->add_flag("--worker", arguments->worker)->group("");
   command->add_option("--dir", arguments->dir,
                       "Where the runs go; by default the file's dir, or runs/ and its name");
   command->add_option("--level", arguments->level, "Of the confidence intervals")

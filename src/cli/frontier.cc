@@ -5,31 +5,23 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/claim.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/run_lock.h"
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
 #include "cli/frontier_plan.h"
-#include "cli/processes.h"
 #include "cli/study_figures.h"
 #include "cli/study_run.h"
-#include "metrics/progress.h"
 #include "report/report.h"
-#include "rollout/device.h"
 
 namespace augur {
 namespace {
 
 namespace fs = std::filesystem;
-
-// In the directory of a run that broke down.
-constexpr const char* kBreakdownFile = "breakdown.json";
 
 struct FrontierFlags {
   FrontierPlanOptions plan;
@@ -38,81 +30,21 @@ struct FrontierFlags {
   bool draw = false, keep_weights = false, worker = false;
 };
 
-bool IsDone(const RlConfig& config) {
-  if (!fs::exists(fs::path(config.run.dir) / kBreakdownFile)) return IsFinished(config);
-  ExpectSameConfig(config);
-  return true;
+std::vector<StudyRun> StudyRunsOf(const FrontierPlan& plan) {
+  std::vector<StudyRun> runs;
+  for (const FrontierRun& run : plan.runs) runs.push_back({run.name, plan.ConfigOf(run)});
+  return runs;
 }
 
-// Whether no process has the run's directory.
-bool IsFree(const fs::path& run) {
-  try {
-    const RunLock lock(run);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-// False where a signal asked to stop.
-bool TrainFrontierRun(const RlConfig& config, bool keep_weights) {
-  const fs::path run = config.run.dir;
-  std::string failure;
-  if (!TrainOne(config, &failure)) return false;
-  if (!failure.empty()) WriteFileAtomically(run / kBreakdownFile, Json({{"note", failure}}).dump() + "\n");
-  if (keep_weights) return true;
-  for (const char* weights : {"checkpoints", "model"}) fs::remove_all(run / weights);
-  return true;
-}
-
-// Trains one run after the other that nobody else does, until none is left.
-void Work(const FrontierPlan& plan, bool keep_weights) {
-  for (bool trained = true; trained;) {
-    trained = false;
-    for (const FrontierRun& run : plan.runs) {
-      const RlConfig config = plan.ConfigOf(run);
-      if (IsDone(config)) continue;
-      std::string name = run.name;
-      std::ranges::replace(name, '/', '_');
-      const std::unique_ptr<Claim> claim = Claim::Take(plan.dir / "claims", name);
-      if (!claim || IsDone(config) || !IsFree(config.run.dir)) continue;
-      if (!TrainFrontierRun(config, keep_weights)) return;
-      trained = true;
-    }
-  }
-}
-
-int64_t CountDone(const FrontierPlan& plan) {
-  return std::ranges::count_if(plan.runs, [&](const FrontierRun& run) {
-    const fs::path directory = plan.DirectoryOf(run);
-    return fs::exists(directory / "summary.json") || fs::exists(directory / kBreakdownFile);
-  });
-}
-
-RunOutcome ReadFrontierRun(const FrontierPlan& plan, const FrontierRun& run) {
-  const fs::path directory = plan.DirectoryOf(run);
-  if (!fs::exists(directory / "config.yaml")) {
-    RunOutcome absent;
-    absent.seed = run.seed;
-    absent.note = "not trained yet";
-    return absent;
-  }
-  RunOutcome outcome = ReadRunOutcome(directory, run.seed, plan.ConfigOf(run).train.steps);
-  if (fs::exists(directory / kBreakdownFile)) {
-    const Json breakdown = ParseJson(ReadFile(directory / kBreakdownFile), directory.string());
-    outcome.note = breakdown.value("note", "");
-    outcome.broke_down = true;
-  }
-  return outcome;
-}
-
-void Draw(const FrontierPlan& plan, double level) {
+void Draw(const FrontierPlan& plan, std::span<const StudyRun> runs, double level) {
   std::vector<FrontierArm> arms;
   for (size_t a = 0; a < plan.arms.size(); ++a) {
     arms.push_back({plan.arms[a], plan.rules[a], std::vector<std::vector<RunOutcome>>(CellCount(plan.axes))});
   }
-  for (const FrontierRun& run : plan.runs)
-    arms[run.arm].cells[run.cell].push_back(ReadFrontierRun(plan, run));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const FrontierRun& place = plan.runs[i];
+    arms[place.arm].cells[place.cell].push_back(ReadStudyRun(runs[i].config));
+  }
   const Json frontier = SummarizeFrontier(plan.axes, arms, {.level = level});
   std::error_code failed;
   fs::create_directories(plan.dir, failed);
@@ -142,36 +74,17 @@ void Draw(const FrontierPlan& plan, double level) {
   fmt::print("{}\n", (plan.dir / "report.html").string());
 }
 
-int64_t WorkersFor(const FrontierFlags& flags, const FrontierPlan& plan) {
-  const auto runs = static_cast<int64_t>(plan.runs.size()) - CountDone(plan);
-  if (flags.workers > 0) return std::min(flags.workers, runs);
-  const RlConfig first = plan.ConfigOf(plan.runs.front());
-  if (!RunDevice(first.run).is_cpu()) return std::min<int64_t>(1, runs);
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  return std::min(std::max<int64_t>(1, cores / std::max<int64_t>(1, first.run.threads)), runs);
-}
-
 void RunFrontier(const FrontierFlags& flags) {
   const FrontierPlan plan = MakeFrontierPlan(flags.plan);
-  if (flags.worker) {
-    EndWithParent();
-    Work(plan, flags.keep_weights);
+  const std::vector<StudyRun> runs = StudyRunsOf(plan);
+  if (flags.worker) return WorkThrough(runs, {.dir = plan.dir, .keep_weights = flags.keep_weights});
+  for (const StudyRun& run : runs) IsDone(run.config);  // refuses runs of another configuration
+  const int64_t workers = flags.draw ? 0 : StudyWorkers(flags.workers, runs);
+  if (workers > 0 && !DealOut("frontier", workers, runs)) {
+    fmt::print("stopped; the same command goes on from there\n");
     return;
   }
-  for (const FrontierRun& run : plan.runs)
-    IsDone(plan.ConfigOf(run));  // refuses runs of another configuration
-  const int64_t workers = flags.draw ? 0 : WorkersFor(flags, plan);
-  if (workers > 0) {
-    const int64_t done = CountDone(plan);
-    Progress bar("frontier", "run", static_cast<int64_t>(plan.runs.size()), {.begin = done});
-    const bool finished = RunCopies(static_cast<int>(workers), "--worker",
-                                    [&] { bar.Update(CountDone(plan), fmt::format("{} at once", workers)); });
-    if (!finished) {
-      fmt::print("stopped; the same command goes on from there\n");
-      return;
-    }
-  }
-  Draw(plan, flags.level);
+  Draw(plan, runs, flags.level);
 }
 
 }  // namespace

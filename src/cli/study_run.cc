@@ -2,17 +2,29 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <algorithm>
+#include <memory>
+#include <thread>
 
-#include "analysis/comparison.h"
+#include "base/claim.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/run_lock.h"
+#include "cli/processes.h"
 #include "config/read.h"
 #include "config/write.h"
+#include "metrics/progress.h"
+#include "rollout/device.h"
 #include "train/run/trainer.h"
 
 namespace augur {
+namespace {
 
 namespace fs = std::filesystem;
+
+// In the directory of a run that broke down.
+constexpr const char* kBreakdownFile = "breakdown.json";
 
 void ExpectSameConfig(const RlConfig& config) {
   const fs::path run = config.run.dir;
@@ -23,20 +35,94 @@ void ExpectSameConfig(const RlConfig& config) {
   }
 }
 
-bool IsFinished(const RlConfig& config) {
-  if (!fs::exists(fs::path(config.run.dir) / "summary.json")) return false;
-  ExpectSameConfig(config);
-  return ReadRunOutcome(config.run.dir, config.run.seed, config.train.steps).finished;
+// Whether no process has the run's directory.
+bool IsFree(const fs::path& run) {
+  try {
+    const RunLock lock(run);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
-bool TrainOne(const RlConfig& config, std::string* failure) {
+}  // namespace
+
+bool IsDone(const RlConfig& config) {
+  const fs::path run = config.run.dir;
+  const bool broke_down = fs::exists(run / kBreakdownFile);
+  if (!broke_down && !fs::exists(run / "summary.json")) return false;
+  ExpectSameConfig(config);
+  return broke_down || ReadRunOutcome(run, config.run.seed, config.train.steps).finished;
+}
+
+int64_t CountDone(std::span<const StudyRun> runs) {
+  return std::ranges::count_if(runs, [](const StudyRun& run) {
+    const fs::path directory = run.config.run.dir;
+    return fs::exists(directory / "summary.json") || fs::exists(directory / kBreakdownFile);
+  });
+}
+
+bool TrainStudyRun(const RlConfig& config) {
   try {
     return RunTraining(config, {}).stopped_by.empty();
   } catch (const NotFiniteError& error) {
-    *failure = error.what();
     fmt::print(stderr, "augur: warning: {}\n", error.what());
+    WriteFileAtomically(fs::path(config.run.dir) / kBreakdownFile,
+                        Json({{"note", error.what()}}).dump() + "\n");
     return true;
   }
+}
+
+RunOutcome ReadStudyRun(const RlConfig& config) {
+  const fs::path directory = config.run.dir;
+  if (!fs::exists(directory / "config.yaml")) {
+    RunOutcome absent;
+    absent.seed = config.run.seed;
+    absent.note = "not trained yet";
+    return absent;
+  }
+  RunOutcome outcome = ReadRunOutcome(directory, config.run.seed, config.train.steps);
+  if (fs::exists(directory / kBreakdownFile)) {
+    const Json breakdown = ParseJson(ReadFile(directory / kBreakdownFile), directory.string());
+    outcome.note = breakdown.value("note", "");
+    outcome.broke_down = true;
+  }
+  return outcome;
+}
+
+int64_t StudyWorkers(int64_t wanted, std::span<const StudyRun> runs) {
+  const int64_t left = static_cast<int64_t>(runs.size()) - CountDone(runs);
+  if (wanted > 0) return std::min(wanted, left);
+  const RunSection& run = runs.front().config.run;
+  if (!RunDevice(run).is_cpu()) return std::min<int64_t>(1, left);
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  return std::min(std::max<int64_t>(1, cores / std::max<int64_t>(1, run.threads)), left);
+}
+
+void WorkThrough(std::span<const StudyRun> runs, const WorkOptions& options) {
+  EndWithParent();
+  for (bool trained = true; trained;) {
+    trained = false;
+    for (const StudyRun& run : runs) {
+      if (IsDone(run.config)) continue;
+      std::string name = run.name;
+      std::ranges::replace(name, '/', '_');
+      const std::unique_ptr<Claim> claim = Claim::Take(options.dir / "claims", name);
+      if (!claim || IsDone(run.config) || !IsFree(run.config.run.dir)) continue;
+      if (!TrainStudyRun(run.config)) return;
+      trained = true;
+      if (options.keep_weights) continue;
+      for (const char* weights : {"checkpoints", "model"}) {
+        fs::remove_all(fs::path(run.config.run.dir) / weights);
+      }
+    }
+  }
+}
+
+bool DealOut(const std::string& study, int64_t workers, std::span<const StudyRun> runs) {
+  Progress bar(study, "run", static_cast<int64_t>(runs.size()), {.begin = CountDone(runs)});
+  return RunCopies(static_cast<int>(workers), "--worker",
+                   [&] { bar.Update(CountDone(runs), fmt::format("{} at once", workers)); });
 }
 
 }  // namespace augur

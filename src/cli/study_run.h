@@ -1,19 +1,45 @@
-// One training run of a comparison or a frontier.
+// The training runs of a comparison or a frontier, one after the other or dealt out among processes.
 #pragma once
 
+#include <filesystem>
+#include <span>
 #include <string>
 
+#include "analysis/comparison.h"
 #include "config/config.h"
 
 namespace augur {
 
-// Throws Error where the run's directory holds one of another configuration.
-void ExpectSameConfig(const RlConfig& config);
-// A finished run is not trained again, but must be the one that is asked for.
-bool IsFinished(const RlConfig& config);
+struct StudyRun {
+  std::string name;  // its directory within the study's
+  RlConfig config;
+};
 
-// Trains it. False where a signal asked to stop. A run that breaks down is a result, too: `failure` then says
-// how; any other error is thrown on.
-bool TrainOne(const RlConfig& config, std::string* failure);
+// A finished run, or one that broke down, is not trained again, but must be the one that is asked for: throws
+// Error where the directory holds a run of another configuration.
+bool IsDone(const RlConfig& config);
+int64_t CountDone(std::span<const StudyRun> runs);
+
+// Trains it. False where a signal asked to stop. A run that breaks down is a result, too.
+bool TrainStudyRun(const RlConfig& config);
+
+// What has come of the run so far.
+RunOutcome ReadStudyRun(const RlConfig& config);
+
+// How many processes share the runs that are left: `wanted`, or by default one a core, or one on a GPU.
+int64_t StudyWorkers(int64_t wanted, std::span<const StudyRun> runs);
+
+struct WorkOptions {
+  std::filesystem::path dir;  // of the study; claims on its runs lie there
+  bool keep_weights = true;   // models and checkpoints of finished runs
+};
+
+// For a copy that DealOut has started: trains one run after the other that nobody else does, until none is
+// left or a signal asks to stop.
+void WorkThrough(std::span<const StudyRun> runs, const WorkOptions& options);
+
+// Starts `workers` copies of this command with --worker and waits for them, showing how far they are. False
+// where a signal asked to stop.
+bool DealOut(const std::string& study, int64_t workers, std::span<const StudyRun> runs);
 
 }  // namespace augur
