@@ -103,8 +103,8 @@ void PrintComparison(const Json& comparison) {
   fmt::print("{} seed{}; {:.4g}% intervals by Student's t over seeds, p by the paired t test\n", seeds,
              seeds == 1 ? "" : "s", 100 * comparison["level"].get<double>());
   if (seeds >= static_cast<size_t>(kFewSeeds)) return;
-  fmt::print(stderr, "augur: warning: {} seed{} say little; take at least {} (--seeds {})\n", seeds,
-             seeds == 1 ? "" : "s", kFewSeeds, 8);
+  fmt::print(stderr, "augur: warning: {} little; take at least {} (--seeds {})\n",
+             seeds == 1 ? "1 seed says" : fmt::format("{} seeds say", seeds), kFewSeeds, 8);
 }
 
 // False where a signal asked to stop.

@@ -154,7 +154,10 @@ def make_analysis(run: Path) -> dict:
             "masked": figure(0.4),
             "prediction": {"sign_accuracy": figure(0.64 + 0.01 * i), "pooled": 0.64, "counted": 900, "zeros": 3},
             "control": control | {"surrogate_kept": figure(0.88)},
-            "per_seed": [],
+            "per_seed": [
+                {"seed": s, "unsafe_keep": 0.342 + 0.01 * s, "ratio_unsafe_keep": 0.369 if s else None}
+                for s in range(8)
+            ],
         }
         if i:
             criterion["disagreements"] = {

@@ -71,6 +71,17 @@ def test_trains_each_arm_with_each_seed_and_goes_on_where_it_was(comparison):
     assert (out / "report.html").exists()
 
 
+def test_runs_are_shared_out_among_processes(comparison):
+    out = comparison.parent / "out"
+    done = run_augur("compare", comparison, "--seeds", 1, "--workers", 2)
+    assert "2 at once" in done.stderr and "1 seed says little" in done.stderr
+    shared = json.loads((out / "compare.json").read_text())
+    run_augur("compare", comparison, "--seeds", 1, "--dir", out.with_name("one-by-one"))
+    alone = json.loads((out.with_name("one-by-one") / "compare.json").read_text())
+    for one, other in zip(shared["arms"], alone["arms"], strict=True):
+        assert one["curves"]["reward"] == other["curves"]["reward"]
+
+
 def test_the_same_seed_starts_every_arm_from_the_same_rollouts(comparison):
     run_augur("compare", comparison, "--seeds", 1)
     out = comparison.parent / "out"

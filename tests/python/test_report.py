@@ -335,7 +335,11 @@ def test_an_analysis_is_shown_with_its_own_figures(browser, tmp_path):
     assert "65.1" in disagreements[1] and "–" in disagreements[1]
     text = browser.ask("document.querySelector('#analysis-0').textContent")
     assert "1,435 of 40,000 tokens outside" in text and "No token was outside by this divergence" in text
-    assert browser.ask("charts.length") == 2
+    # The distribution function, the causes, and for each criterion the seeds that have both rates, with their mean.
+    assert browser.ask("charts.length") == 2 + 4
+    lines = browser.ask("charts[1].chart.data.datasets.map((d) => d.data.map((p) => p.y))")
+    assert len(lines) == 8 and lines[0] == pytest.approx([0.369, 0.352])
+    assert lines[-1] == pytest.approx([0.369, 0.342 + 0.01 * 4])
 
 
 def test_a_comparison_is_shown_with_intervals_and_names_unfinished_runs(browser, tmp_path):

@@ -66,6 +66,20 @@ function ecdfChart(grid, study) {
     lines, xTitle: "ΔD after one update", yTitle: "share of tokens", legend: true,
   });
 }
+// The paper's paired lines: one from the ratio to the criterion for each seed that has both rates, and their mean.
+function unsafeKeepChart(grid, criterion) {
+  const seeds = (criterion.per_seed || []).filter((s) => s.unsafe_keep !== null && s.ratio_unsafe_keep !== null);
+  if (!seeds.length) return;
+  const line = (rows) => ["ratio_unsafe_keep", "unsafe_keep"].map((key, x) => [x, rows.reduce((sum, s) => sum + s[key], 0) / rows.length]);
+  const lines = seeds.map((s) => ({ label: null, color: "var(--line)", points: line([s]), exact: true }));
+  lines.push({ label: `mean of ${seeds.length} seeds`, color: "var(--run0)", points: line(seeds), exact: true });
+  const d = criterion.disagreements.unsafe_keep_minus_ratio;
+  curveChart(grid, {
+    title: `Unsafe keep, seed by seed: ${criterionName(criterion.name)}`,
+    about: `Share of the kept disagreement tokens whose D grew, under the ratio mask (left) and under this one (right); lower in ${d.below} of ${d.seeds} seeds.`,
+    lines, percentages: true, xTitle: "0: ratio, 1: predicted", yTitle: "unsafe keep",
+  });
+}
 function partsChart(grid, study) {
   const parts = study.decomposition;
   if (!parts || !parts.points.length) return;
@@ -110,6 +124,9 @@ function showAnalysis(run) {
     section.append(grid);
     if (study.outside_total) {
       ecdfChart(grid, study);
+      for (const criterion of study.criteria) {
+        if (criterion.disagreements) unsafeKeepChart(grid, criterion);
+      }
       partsChart(grid, study);
     }
   }
