@@ -1,6 +1,8 @@
-"""Augur's rollouts beside transformers.generate: the same model, sizes and machine, in turns, in one run.
+"""Augur's rollouts and transformers.generate: the same model, sizes and machine, in turns, in one run.
 
     python bench/rollout.py                                        # SmolLM2-135M's shape on the CPU, 32 x (64 + 64)
+    python bench/rollout.py --threads 1 2 4 8 16                   # the curve over threads
+    python bench/rollout.py --cpu avx2 avx512 amx --threads 2      # Augur's kernels for each set of instructions
     python bench/rollout.py --model models/smollm2-135m-instruct
     python bench/rollout.py --device cuda --batch 256 --prompt 256 --new 256
 
@@ -10,6 +12,7 @@ early. transformers runs in each dtype asked for, and the ratio is to the better
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import tempfile
@@ -38,12 +41,16 @@ def random_model(directory: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**SMOLLM2_135M)).to(torch.bfloat16).save_pretrained(directory)
 
 
-def run_augur(o: argparse.Namespace, model: str) -> float:
-    """New tokens per second, prefill included: the better of two runs, as transformers' process is warm, too."""
+def run_augur(o: argparse.Namespace, model: str, threads: int, cpu: str) -> dict:
+    """The figures of `augur bench rollout`: the better of two runs, as transformers' process is warm, too."""
     command = [PROGRAM, "bench", "rollout", model, "--device", o.device, "--precision", o.precision, "--json"]
     command += ["--batch", o.batch, "--prompt", o.prompt, "--new", o.new, "--support", 20, "--rounds", 2]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["new_tokens_per_s"]
+    command += ["--threads", threads]
+    environment = os.environ | ({"AUGUR_CPU": cpu} if cpu else {})
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr.strip())
+    return json.loads(done.stdout)
 
 
 def run_transformers(o: argparse.Namespace, model: torch.nn.Module, prompts: list[list[int]]) -> float:
@@ -66,12 +73,54 @@ def run_transformers(o: argparse.Namespace, model: torch.nn.Module, prompts: lis
     return len(prompts) * (out.shape[1] - ids.shape[1]) / (time.perf_counter() - start)
 
 
+def measure(o: argparse.Namespace, model: str, peers: dict[str, torch.nn.Module]) -> list[dict]:
+    """A row for each number of threads and set of instructions."""
+    vocab_size = next(iter(peers.values())).config.vocab_size
+    rng = random.Random(0)
+    prompts = [[rng.randrange(vocab_size) for _ in range(o.prompt)] for _ in range(o.batch)]
+    rows = []
+    for threads in o.threads:
+        torch.set_num_threads(threads)
+        ours: dict[str, list[dict]] = {cpu: [] for cpu in o.cpu}
+        theirs: dict[str, list[float]] = {dtype: [] for dtype in peers}
+        for _ in range(o.rounds):  # in turns, so that a busy machine slows all of them alike
+            for cpu in o.cpu:
+                ours[cpu].append(run_augur(o, model, threads, cpu))
+            for dtype, peer in peers.items():
+                theirs[dtype].append(run_transformers(o, peer, prompts))
+        peer_best = {dtype: max(speeds) for dtype, speeds in theirs.items()}
+        for runs in ours.values():
+            best = max(runs, key=lambda run: run["new_tokens_per_s"])
+            speed = best["new_tokens_per_s"]
+            row = {"threads": threads, "cpu": best["cpu"], "augur": speed, "transformers": peer_best}
+            rows.append(row | {"ratio": speed / max(peer_best.values())})
+    return rows
+
+
+def show(o: argparse.Namespace, rows: list[dict]) -> None:
+    print(f"{o.batch} x ({o.prompt} prompt + {o.new} new) on {o.device}, new tokens per second, prefill included;")
+    load = f"; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores" if o.device == "cpu" else ""
+    print(f"augur in {o.precision} with the top-20 recorded, transformers without{load}")
+    titles = ["threads", "instructions", "augur", *(f"transformers {dtype}" for dtype in o.peer_dtypes), "ratio"]
+    if len(o.threads) > 1:
+        titles.append("times the first")
+    print("  ".join(titles))
+    for row in rows:
+        first = next(r for r in rows if r["cpu"] == row["cpu"])
+        cells = [str(row["threads"]), row["cpu"], f"{row['augur']:.0f}"]
+        cells += [f"{speed:.0f}" for speed in row["transformers"].values()] + [f"{row['ratio']:.2f}"]
+        cells.append(f"{row['augur'] / first['augur']:.2f}")
+        print("  ".join(cell.rjust(len(title)) for cell, title in zip(cells, titles, strict=False)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a Hugging Face directory (default: random weights of SmolLM2-135M's shape)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="bf16", help="Augur's: fp32, bf16 or fp8")
     parser.add_argument("--peer-dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--threads", nargs="+", type=int, default=[len(os.sched_getaffinity(0))], help="of both")
+    parser.add_argument("--cpu", nargs="+", default=[""], help="avx2, avx512, avx512bf16 or amx (default: the best)")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--new", type=int, default=64)
@@ -87,27 +136,11 @@ def main() -> None:
             dtype: AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(o.device).eval()
             for dtype in o.peer_dtypes
         }
-        vocab = next(iter(peers.values())).config.vocab_size
-        rng = random.Random(0)
-        prompts = [[rng.randrange(vocab) for _ in range(o.prompt)] for _ in range(o.batch)]
-        ours: list[float] = []
-        theirs: dict[str, list[float]] = {dtype: [] for dtype in peers}
-        for _ in range(o.rounds):  # in turns, so that a busy machine slows all of them alike
-            ours.append(run_augur(o, model))
-            for dtype, peer in peers.items():
-                theirs[dtype].append(run_transformers(o, peer, prompts))
-
-    best = max(ours)
-    peer_best = {dtype: max(speeds) for dtype, speeds in theirs.items()}
-    ratio = best / max(peer_best.values())
+        rows = measure(o, model, peers)
     if o.json:
-        print(json.dumps({"augur": best, "transformers": peer_best, "ratio": ratio}))
-        return
-    print(f"{o.batch} x ({o.prompt} prompt + {o.new} new) on {o.device}, new tokens per second, prefill included")
-    print(f"  augur {o.precision}, top-20 recorded    {best:9.0f}")
-    for dtype, speed in peer_best.items():
-        print(f"  transformers {dtype:<19}{speed:9.0f}")
-    print(f"  ratio to the better                {ratio:9.1f}")
+        print(json.dumps(rows[0] | {"rows": rows, "load": os.getloadavg()[0]}))
+    else:
+        show(o, rows)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,17 @@ def test_text_shows_every_part_and_plain_runs_show_none(tmp_path):
     assert "attention" not in run_augur("bench", "rollout", tmp_path, *flags).stdout
 
 
+def test_a_busy_process_is_measured_and_gone_afterwards(tmp_path):
+    make_model("llama").save_pretrained(tmp_path)
+    flags = ["--device", "cpu", "--batch", 2, "--prompt", 4, "--new", 4, "--rounds", 1, "--threads", 2, "--with-load"]
+    figures = json.loads(run_augur("bench", "rollout", tmp_path, *flags, "--json").stdout)
+    assert figures["threads"] == 2 and figures["cpu"]
+    load = figures["with_load"]
+    assert load["new_tokens_per_s"] > 0
+    assert load["of_idle"] == pytest.approx(load["new_tokens_per_s"] / figures["new_tokens_per_s"], rel=1e-6)
+    assert "while a process keeps a core busy" in run_augur("bench", "rollout", tmp_path, *flags).stdout
+
+
 def test_there_is_one_bench_of_generation():
     assert run_augur("bench", "generate", check=False).returncode == 2
     assert run_augur("bench", "decode", check=False).returncode == 2

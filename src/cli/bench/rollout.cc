@@ -1,4 +1,5 @@
 // `augur bench rollout`: the speed of generation with the support recorded.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +10,10 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "cli/bench/bench.h"
+#include "cli/bench/busy_process.h"
 #include "cli/bench/measure.h"
 #include "cli/flag_checks.h"
+#include "kernels/simd/isa.h"
 #include "model/load.h"
 #include "model/shapes.h"
 #include "rollout/device.h"
@@ -26,8 +29,9 @@ struct RolloutBenchFlags {
   std::string device = "auto";
   std::string precision = "bf16", kv_precision = "bf16";
   int64_t batch = 32, samples = 1, prompt = 64, new_tokens = 64, support = 20;
+  int64_t threads = 0;
   int rounds = 3;
-  bool parts = false, json = false;
+  bool with_load = false, parts = false, json = false;
 };
 
 struct RolloutRuns {
@@ -68,6 +72,15 @@ RolloutRuns RunRounds(Engine& engine, const std::vector<GenerateRequest>& reques
   return runs;
 }
 
+// The same beside a process that keeps a core busy, and which part of the speed is left.
+Json LoadFigures(Engine& engine, const std::vector<GenerateRequest>& requests,
+                 const SamplingOptions& sampling, int rounds, double idle_seconds) {
+  const BusyProcess busy;
+  const RolloutRuns runs = RunRounds(engine, requests, sampling, rounds);
+  return {{"new_tokens_per_s", static_cast<double>(runs.stats.new_tokens) / runs.seconds},
+          {"of_idle", idle_seconds / runs.seconds}};
+}
+
 double WeightUpdateSeconds(Engine& engine, const Model& model) {
   Synchronize(model.embedding.device());
   const auto start = Clock::now();
@@ -104,6 +117,8 @@ Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutR
   };
   const auto steps = static_cast<double>(std::max<int64_t>(1, options.new_tokens - 1));
   return {{"what", "rollout"},
+          {"cpu", IsaName(CurrentIsa())},
+          {"threads", at::get_num_threads()},
           {"model", options.model.empty() ? options.shape + ", random weights" : options.model},
           {"device", device.str()},
           {"precision", options.precision},
@@ -127,6 +142,9 @@ void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
   fmt::print("rollout, {}, {}, {}: {} x {} x ({} prompt + {} new), top-{} recorded\n", text("model"),
              text("device"), options.precision, options.batch, options.samples, options.prompt,
              options.new_tokens, options.support);
+  if (text("device") == "cpu") {
+    fmt::print("  {} instructions, {} threads\n", text("cpu"), figures["threads"].get<int64_t>());
+  }
   fmt::print("  all      {:>9.0f} new tokens/s; {:.3f} s the first time\n", figure("new_tokens_per_s"),
              figure("first_s"));
   fmt::print("  decode   {:>9.0f} new tokens/s, {:.3f} ms a step\n", figure("decode_tokens_per_s"),
@@ -134,12 +152,17 @@ void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
   fmt::print("  prefill  {:>9.0f} tokens/s\n", figure("prefill_tokens_per_s"));
   fmt::print("  weights  {:>9.1f} ms to take over an update\n", figure("weight_update_ms"));
   fmt::print("  memory   {:>9.0f} MiB at most\n", figure("peak_memory_mib"));
+  if (figures.contains("with_load")) {
+    const Json& load = figures["with_load"];
+    fmt::print("  all, while a process keeps a core busy: {:.0f} new tokens/s, {:.0f}% of the above\n",
+               load["new_tokens_per_s"].get<double>(), 100 * load["of_idle"].get<double>());
+  }
 }
 
 void Measure(const RolloutBenchFlags& options) {
   RunSection run;
   run.device = options.device;
-  SetThreads(0);
+  SetThreads(options.threads);
   const at::Device device = RunDevice(run);
   const RolloutPrecision precision = ParseRolloutPrecision(options.precision, "--precision");
   const KvPrecision kv_precision = ParseKvPrecision(options.kv_precision, "--kv-precision");
@@ -154,12 +177,14 @@ void Measure(const RolloutBenchFlags& options) {
   sampling.max_tokens = options.new_tokens;
   sampling.samples = options.samples;
   sampling.support = options.support;
-  const RolloutRuns runs =
-      RunRounds(engine, RandomRequests(options, model.config.vocab_size), sampling, options.rounds);
+  const std::vector<GenerateRequest> requests = RandomRequests(options, model.config.vocab_size);
+  const RolloutRuns runs = RunRounds(engine, requests, sampling, options.rounds);
   const std::vector<PartTime> parts = timer ? timer->Times() : std::vector<PartTime>();
   Json figures = Figures(options, device, runs);
   figures["weight_update_ms"] = WeightUpdateSeconds(engine, model) * 1e3;
   if (timer) figures["parts"] = PartFigures(parts);
+  if (options.with_load)
+    figures["with_load"] = LoadFigures(engine, requests, sampling, options.rounds, runs.seconds);
   if (options.json) {
     fmt::print("{}\n", figures.dump());
     return;
@@ -191,6 +216,9 @@ void AddBenchRollout(CLI::App& bench) {
   count("--new", &options->new_tokens, 1, "Tokens generated after each");
   count("--support", &options->support, 0, "Most likely tokens recorded with the sampled one");
   count("--rounds", &options->rounds, 1, "The fastest of this many counts, after one to warm up");
+  count("--threads", &options->threads, 0, "CPU threads; 0 takes all cores");
+  command->add_flag("--with-load", options->with_load,
+                    "Once more while another process keeps a core busy, and which part of the speed is left");
   command->add_flag("--parts", options->parts,
                     "Where a decode step's time goes: on a CPU the mean of all steps, on a GPU the last of "
                     "the largest batch, timed within its graph");

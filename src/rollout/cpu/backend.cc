@@ -9,6 +9,7 @@
 #include "model/rope.h"
 #include "rollout/cpu/forward.h"
 #include "rollout/cpu/sampler.h"
+#include "rollout/cpu/step_threads.h"
 
 namespace augur {
 namespace {
@@ -47,6 +48,7 @@ class CpuBackend : public Backend {
 
   void Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
                const SampleSettings& settings, const SampleResults& out) override {
+    const StepThreads::Scope scope(&threads_);
     int64_t tokens = 0, longest = 0;
     for (const PrefillSequence& sequence : sequences) {
       const auto length = static_cast<int64_t>(sequence.tokens.size());
@@ -65,6 +67,7 @@ class CpuBackend : public Backend {
 
   void Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
               const SampleSettings& settings, const SampleResults& out) override {
+    const StepThreads::Scope scope(&threads_);
     const auto count = static_cast<int64_t>(sequences.size());
     rows_.clear();
     all_.clear();
@@ -102,11 +105,12 @@ class CpuBackend : public Backend {
   // parallel where the weights stay in cache.
   template <typename Work>
   void Share(int64_t count, int64_t tokens, const Work& work) {
+    threads_.Adapt();
     const bool cached = weights_.bytes() <= kCachedWeightBytes && WorthThreads(tokens * weights_.bytes() / 8);
     const int64_t parts = cached ? std::clamp<int64_t>(count, 1, omp_get_max_threads()) : 1;
     while (static_cast<int64_t>(forwards_.size()) < parts) {
       // Where threads work side by side, the first one's parts stand for all.
-      forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_, kv_precision_,
+      forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_, kv_precision_, &threads_,
                                                           forwards_.empty() ? parts_ : nullptr));
     }
     if (parts == 1) return work(forwards_[0].get(), 0, count);
@@ -174,6 +178,7 @@ class CpuBackend : public Backend {
   CpuWeights weights_;
   CpuKvCache<T> cache_;
   CpuSampler sampler_;
+  StepThreads threads_;
   at::Tensor frequencies_;
   Rotations rotations_;
   std::vector<std::unique_ptr<CpuForward<T>>> forwards_;

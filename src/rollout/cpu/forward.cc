@@ -15,8 +15,9 @@ namespace augur {
 
 template <typename T>
 CpuForward<T>::CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision,
-                          PartTimer* parts)
+                          StepThreads* threads, PartTimer* parts)
     : config_(config),
+      threads_(*threads),
       kv_fp8_(kv_precision == KvPrecision::kFp8),
       parts_(parts),
       operand_(LinearFormat(precision)),
@@ -164,7 +165,10 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
   int64_t stride = 0;
   const int64_t routing_width = std::ranges::count(config_.sparse, true) * config_.moe.experts_per_token;
   for (size_t i = 0; i < weights.layers().size(); ++i) {
-    if (!omp_in_parallel()) CheckStop();
+    if (!omp_in_parallel()) {
+      CheckStop();
+      threads_.Adapt();
+    }
     const CpuLayer& layer = weights.layers()[i];
     AddNorm(layer.norm(kAttentionNorm), added, stride, count, &operand_);
     MarkPart(parts_, i == 0 ? "embedding, norm" : "residual, norm");

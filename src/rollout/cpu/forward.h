@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rollout/cpu/kv_cache.h"
+#include "rollout/cpu/step_threads.h"
 #include "rollout/cpu/weights.h"
 #include "rollout/part_timer.h"
 
@@ -26,9 +27,10 @@ struct Rotations {
 template <typename T>
 class CpuForward {
  public:
-  // `parts`, where given, is told where the parts of a run end.
+  // `threads` says how many take part; `parts`, where given, is told where the parts of a run end. Both
+  // outlive it.
   CpuForward(const ModelConfig& config, RolloutPrecision precision, KvPrecision kv_precision,
-             PartTimer* parts);
+             StepThreads* threads, PartTimer* parts);
 
   // Runs the rows; those of one sequence stand in order, what precedes them has been run. Returns the hidden
   // states of the `wanted` ones, in rising order, [wanted, hidden], after the last norm, good until the next
@@ -53,6 +55,7 @@ class CpuForward {
   void Multiply(const GemmRows& rows, const CpuLinear& linear, std::vector<float>* out, int64_t* stride);
 
   const ModelConfig config_;
+  StepThreads& threads_;
   const bool kv_fp8_;
   PartTimer* const parts_;
   GemmRows operand_, inner_, router_operand_;
