@@ -80,18 +80,18 @@ def test_the_figures_follow_from_the_tokens_in_the_csv(study, divergence):
 def test_seeds_are_kept_shared_out_and_added_to(study, tmp_path):
     first = [study / name for name in ("analysis.json", "analysis_tokens.csv")]
     flags = ["--seeds", 1, *FLAGS[2:]]
-    analyze(tmp_path, "mask.delta=0.002", "run.threads=1", flags=flags)
+    analyze(tmp_path, "mask.delta=0.002", flags=flags)
     (record,) = tmp_path.glob("seeds/*/seed-0.json")
     measured = record.stat().st_mtime_ns
-    done = analyze(tmp_path, "mask.delta=0.002", "run.threads=1", flags=[*FLAGS, "--workers", 2])
+    done = analyze(tmp_path, "mask.delta=0.002", flags=[*FLAGS, "--workers", 2])
     assert record.stat().st_mtime_ns == measured and record.with_name("seed-1.json").exists()
     assert "left out" not in done.stdout
     for path in first:
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
-    analyze(tmp_path, "mask.delta=0.003", "run.threads=1", flags=flags)  # other settings, other records
+    analyze(tmp_path, "mask.delta=0.003", flags=flags)  # other settings, other records
     assert len(list(tmp_path.glob("seeds/*"))) == 2
     record.write_text('{"sequences": 64}')
-    done = analyze(tmp_path, "mask.delta=0.002", "run.threads=1", check=False)
+    done = analyze(tmp_path, "mask.delta=0.002", check=False)
     assert done.returncode == 2 and "seed-0.json" in done.stderr and "remove it" in done.stderr
 
 
