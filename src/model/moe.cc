@@ -1,6 +1,7 @@
 #include "model/moe.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argsort.h>
@@ -8,10 +9,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/one_hot.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -208,12 +210,21 @@ MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const a
   });
 }
 
-at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits) {
-  const at::Tensor probabilities = at::softmax(at::cat(router_logits, 0), -1);
-  const at::Tensor chosen = std::get<1>(at::topk(probabilities, config.experts_per_token, -1));
-  const at::Tensor share =
-      at::one_hot(chosen, config.experts).to(at::kFloat).mean(0);  // [per token, experts]
-  return (share * probabilities.mean(0).unsqueeze(0)).sum() * static_cast<double>(config.experts);
+ExpertChoices CountChoices(const MoeConfig& config, const std::vector<at::Tensor>& router_logits) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor probabilities = at::softmax(at::cat(router_logits, 0), -1, at::kFloat);
+  const at::Tensor chosen = std::get<1>(at::topk(probabilities, config.experts_per_token, -1)).flatten();
+  const auto type = chosen.options().dtype(at::kDouble);  // sums of ones are exact in any order
+  return {at::zeros({config.experts}, type).scatter_add_(0, chosen, at::ones(chosen.sizes(), type)),
+          static_cast<double>(probabilities.size(0))};
+}
+
+at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits,
+                             const ExpertChoices& all) {
+  const ExpertChoices choices = all.counts.defined() ? all : CountChoices(config, router_logits);
+  const at::Tensor share = (choices.counts / choices.routings).to(at::kFloat);
+  const at::Tensor probability = at::softmax(at::cat(router_logits, 0), -1, at::kFloat).sum(0);
+  return (share * probability).sum() * (static_cast<double>(config.experts) / choices.routings);
 }
 
 }  // namespace augur

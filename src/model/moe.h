@@ -32,8 +32,19 @@ MoeOutput RouteThrough(const MoeConfig& config, const at::Tensor& router, const 
 MoeOutput MoeForward(const MoeConfig& config, const LayerWeights& layer, const at::Tensor& x,
                      const at::Tensor& replay, const LinearOptions& products);
 
+// How often each expert is among the experts_per_token that its router scores highest, over the tokens of all
+// sparse layers.
+struct ExpertChoices {
+  at::Tensor counts;    // [experts] float64, on the logits' device; undefined: not counted
+  double routings = 0;  // tokens × layers
+};
+ExpertChoices CountChoices(const MoeConfig& config, const std::vector<at::Tensor>& router_logits);
+
 // transformers' load_balancing_loss_func over the logits of all sparse layers: experts × Σ_e (share of tokens
-// routed to e) × (mean probability of e), 1 × experts_per_token when balanced. A scalar with gradient.
-at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits);
+// routed to e) × (mean probability of e), 1 × experts_per_token when balanced. A scalar with gradient, which
+// flows through the probabilities. Where the tokens are some of a larger batch, `all` are that batch's
+// choices, and the losses of its parts add up to its own.
+at::Tensor LoadBalancingLoss(const MoeConfig& config, const std::vector<at::Tensor>& router_logits,
+                             const ExpertChoices& all = {});
 
 }  // namespace augur

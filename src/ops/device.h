@@ -16,9 +16,6 @@ bool HasFp8Units(const at::Tensor& tensor);
 // Whether the CUDA kernels are compiled in.
 bool BuiltWithCuda();
 
-// Bytes of the GPU's memory; 0 on the CPU.
-int64_t GpuMemory(at::Device device);
-
 // The GPUs that are present, by name and memory; or that there is none.
 std::string GpuDescription();
 

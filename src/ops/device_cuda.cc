@@ -19,11 +19,6 @@ bool HasFp8Units(const at::Tensor& tensor) {
 
 bool BuiltWithCuda() { return true; }
 
-int64_t GpuMemory(at::Device device) {
-  if (!device.is_cuda()) return 0;
-  return static_cast<int64_t>(at::cuda::getDeviceProperties(device.index())->totalGlobalMem);
-}
-
 std::string GpuDescription() {
   const int count = c10::cuda::device_count();
   if (count == 0) return "none";

@@ -7,7 +7,6 @@ void* CurrentStream(const at::Tensor&) { return nullptr; }
 bool HasFp8Units(const at::Tensor&) { return false; }
 
 bool BuiltWithCuda() { return false; }
-int64_t GpuMemory(at::Device) { return 0; }
 
 std::string GpuDescription() { return "not looked for by a build without CUDA"; }
 

@@ -170,8 +170,8 @@ def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
 @pytest.mark.parametrize(
     ("make", "ranks", "changes"),
     [
-        (make_moe_policy, 2, dict(parallel__shard="full")),
-        (make_moe_policy, 3, dict(parallel__shard="states")),
+        (make_moe_policy, 2, dict(parallel__shard="full", algorithm__load_balance_coef=0.1, train__micro_tokens=60)),
+        (make_moe_policy, 3, dict(parallel__shard="states", algorithm__load_balance_coef=0.1)),
         (make_policy, 3, dict(parallel__shard="states", lora__rank=4)),
         (make_policy, 2, dict(parallel__shard="full", lora__rank=4)),
     ],
@@ -180,7 +180,7 @@ def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
 def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, ranks, changes):
     policy = make(tmp_path / "model")
     settings = dict(train__steps=3, train__lr=0.001, train__eps=1e-3, reward__overlong_buffer=8, log__console="false")
-    alone = settings | {key: value for key, value in changes.items() if not key.startswith("parallel")}
+    alone = settings | {key: value for key, value in changes.items() if key.startswith(("lora", "algorithm"))}
     run_augur("train", write_config(tmp_path / "alone.yaml", policy, tmp_path / "alone", **alone))
     run_ranks(ranks, "train", write_config(tmp_path / "ranks.yaml", policy, tmp_path / "ranks", **settings, **changes))
     assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
@@ -260,6 +260,21 @@ def test_sigterm_to_torchrun_saves_and_ends_all(tmp_path, guesser):
     steps = read_metrics(tmp_path / "run")[-1]["step"]
     assert (tmp_path / "run" / "checkpoints" / f"global_step_{steps}").is_dir()
     assert "stopped by SIGTERM" in out
+
+
+def test_a_signal_is_heeded_amid_an_update(tmp_path, guesser):
+    """Between micro-batches, on all ranks at the same one; the state is that before the step."""
+    changes = dict(
+        rollout__prompts=120, rollout__group=8, train__minibatch=0, train__epochs=1, train__micro_tokens=8,
+        algorithm__kl_coef=0, algorithm__anchor="rollout", train__steps=100000, checkpoint__every=0,
+    )  # fmt: skip
+    process = start_ranks(2, "train", long_config(tmp_path, guesser, "run", **changes))
+    wait_for_step(tmp_path / "run", 1, process)
+    first = read_metrics(tmp_path / "run")[0]["data"]
+    time.sleep(first["timing_s/gen"] + 0.3 * first["timing_s/update_actor"])
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert "stopped by SIGTERM after step 1 of 100000; saved" in out
 
 
 def test_a_killed_rank_costs_what_came_after_the_last_checkpoint(tmp_path, guesser):

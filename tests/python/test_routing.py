@@ -100,9 +100,11 @@ def test_a_model_without_experts_is_told_so(tmp_path):
     assert done.returncode == 2 and "rollout.replay_routing" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_the_load_balancing_loss_is_transformers(sparse, tmp_path):
+@pytest.mark.parametrize("micro_tokens", [16384, 30])
+def test_the_load_balancing_loss_is_transformers(sparse, tmp_path, micro_tokens):
+    """Of the whole minibatch, also where it is computed in several micro-batches."""
     coef = 0.5
-    lines, tensors = dump(tmp_path, sparse, algorithm__load_balance_coef=coef)
+    lines, tensors = dump(tmp_path, sparse, algorithm__load_balance_coef=coef, train__micro_tokens=micro_tokens)
     model = load(sparse)
     logits = []
 

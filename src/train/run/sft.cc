@@ -19,7 +19,7 @@
 #include "rollout/prompts.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/state_tensors.h"
-#include "train/parallel/choose_shard.h"
+#include "train/run/choose_shard.h"
 #include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/step/bad_updates.h"
@@ -32,17 +32,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
+MemoryUse UsesMemory(const SftConfig& config, const ModelConfig& model) {
+  const int64_t longest = std::min(model.max_positions, config.sft.optimizer.micro_tokens);
+  return {.model = model,
+          .section = config.model,
+          .lora = config.lora,
+          .optimizer = config.sft.optimizer,
+          .tokens = std::min(config.sft.optimizer.micro_tokens, config.sft.batch * longest),
+          .shard = config.parallel.shard};
+}
+
+Shard ChooseRunShard(const SftConfig& config) {
+  const at::Device device = RunDevice(config.run);
+  return ChooseShard(config.parallel, [&](Shard shard) {
+    const ModelConfig model = ReadModelConfig(config.model.path);
+    MemoryUse use = UsesMemory(config, model);
+    use.tokens = 0;
+    use.shard = shard;
+    return PlanMemory(use, device);
+  });
+}
+
 Model StartModel(const SftConfig& config, at::Device device) {
   const ModelSection& model = config.model;
   const ModelConfig shape = ReadModelConfig(model.path);
   const auto seed = static_cast<uint64_t>(config.run.seed);
-  const int64_t longest = std::min(shape.max_positions, config.sft.optimizer.micro_tokens);
-  const MemoryUse use{.model = shape,
-                      .section = model,
-                      .lora = config.lora,
-                      .optimizer = config.sft.optimizer,
-                      .tokens = std::min(config.sft.optimizer.micro_tokens, config.sft.batch * longest),
-                      .shard = config.parallel.shard};
+  const MemoryUse use = UsesMemory(config, shape);
   const MemoryPlan plan = PlanMemory(use, device);
   RequireMemory(plan, use, "sft");
   const at::ScalarType type = TrainerType(model.precision);
@@ -157,8 +172,7 @@ RunResult RunSft(const SftConfig& given) {
       .yaml = ToYaml(FieldsOf(resolved)),
       .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadSftConfig(file), config); }};
   SftConfig used = config;
-  used.parallel.shard =
-      ChooseShard(config.parallel, config.model, config.sft.optimizer, RunDevice(config.run));
+  used.parallel.shard = ChooseRunShard(config);
   std::optional<SftWork> work;
   return RunToEnd(setup, [&]() -> StepWork& { return work.emplace(used); });
 }

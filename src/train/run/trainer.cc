@@ -20,8 +20,8 @@
 #include "model/load.h"
 #include "rollout/device.h"
 #include "train/checkpoint/run_state.h"
-#include "train/parallel/choose_shard.h"
 #include "train/parallel/stop.h"
+#include "train/run/choose_shard.h"
 #include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/run/overlap.h"
@@ -50,33 +50,42 @@ std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
   return LoadModel(path, TrainerType(config.model.precision), device);
 }
 
-// What will be in memory. Throws Error where that cannot be.
-MemoryPlan PlanRunMemory(const RlConfig& config, at::Device device) {
-  const ModelConfig model = ReadModelConfig(config.model.path);
+MemoryUse UsesMemory(const RlConfig& config, const ModelConfig& model, at::Device device) {
   const RolloutSection& rollout = config.rollout;
   const int64_t longest = std::min(model.max_positions, config.data.max_prompt_tokens + rollout.max_tokens);
   const int64_t prompts = config.train.minibatch > 0 ? config.train.minibatch : rollout.prompts;
   const int64_t micro = std::max(longest, config.train.optimizer.micro_tokens);
   const int64_t update = prompts * rollout.group * longest;
-  const MemoryUse use{.model = model,
-                      .section = config.model,
-                      .lora = config.lora,
-                      .optimizer = config.train.optimizer,
-                      .tokens = std::min(micro, update),
-                      .several = update > micro,
-                      .rollouts = true,
-                      .own_rollouts = Overlaps(config, device),
-                      .other_reference = config.algorithm.kl_coef != 0 &&
-                                         (!UsesLora(config.lora) || !config.model.reference.empty()),
-                      .shard = config.parallel.shard};
-  MemoryPlan plan = PlanMemory(use, device);
-  RequireMemory(plan, use, "train");
-  return plan;
+  return {.model = model,
+          .section = config.model,
+          .lora = config.lora,
+          .optimizer = config.train.optimizer,
+          .tokens = std::min(micro, update),
+          .several = update > micro,
+          .rollouts = true,
+          .own_rollouts = Overlaps(config, device),
+          .other_reference =
+              config.algorithm.kl_coef != 0 && (!UsesLora(config.lora) || !config.model.reference.empty()),
+          .shard = config.parallel.shard};
+}
+
+Shard ChooseRunShard(const RlConfig& config) {
+  const at::Device device = RunDevice(config.run);
+  return ChooseShard(config.parallel, [&](Shard shard) {
+    const ModelConfig model = ReadModelConfig(config.model.path);
+    MemoryUse use = UsesMemory(config, model, device);
+    use.tokens = 0;
+    use.shard = shard;
+    return PlanMemory(use, device);
+  });
 }
 
 Model LoadPolicy(const RlConfig& config, at::Device device) {
   const ModelSection& model = config.model;
-  const MemoryPlan plan = PlanRunMemory(config, device);
+  const ModelConfig shape = ReadModelConfig(model.path);
+  const MemoryUse use = UsesMemory(config, shape, device);
+  const MemoryPlan plan = PlanMemory(use, device);
+  RequireMemory(plan, use, "train");
   Model policy = LoadModel(model.path, TrainerType(model.precision), device);
   StartLora(config.lora, static_cast<uint64_t>(config.run.seed), &policy);
   if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
@@ -412,8 +421,7 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       .evaluated = options.evaluated,
       .single_step = !options.dump.empty()};
   RlConfig used = config;
-  used.parallel.shard =
-      ChooseShard(config.parallel, config.model, config.train.optimizer, RunDevice(config.run));
+  used.parallel.shard = ChooseRunShard(config);
   std::optional<RlWork> work;
   const RunResult outcome = RunToEnd(setup, [&]() -> StepWork& { return work.emplace(used, options); });
   if (!work) return {outcome, {}, {}};

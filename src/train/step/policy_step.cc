@@ -17,6 +17,7 @@
 #include "ops/log_probs.h"
 #include "ops/typed_data.h"
 #include "train/parallel/shares.h"
+#include "train/parallel/stop.h"
 
 namespace augur {
 namespace {
@@ -119,17 +120,20 @@ at::Tensor CountLoad(const Routing& routing, const at::Tensor& rows, int64_t exp
   return at::stack(layers);
 }
 
-// The minibatch's load-balancing loss is the mean of the micro-batches', by their share of its tokens.
+bool BalancesLoad(const Model& model, const StepLoss& loss) {
+  return loss.load_balance_coef != 0 && std::ranges::count(model.config.sparse, true) > 0;
+}
+
 at::Tensor AddLoadBalance(const Model& model, const ForwardOutput& forward, const StepLoss& loss,
-                          double share, const at::Tensor& policy_loss, StepSums* total) {
-  const at::Tensor balance = LoadBalancingLoss(model.config.moe, forward.router_logits) * share;
+                          const ExpertChoices& choices, const at::Tensor& policy_loss, StepSums* total) {
+  const at::Tensor balance = LoadBalancingLoss(model.config.moe, forward.router_logits, choices);
   total->load_balance += balance.item<double>();
   return policy_loss + loss.load_balance_coef * balance;
 }
 
-// `share` of the minibatch's tokens are in this micro-batch.
-PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss, double share,
-                     StepSums* total) {
+// `choices` are those of the whole minibatch.
+PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss,
+                     const ExpertChoices& choices, StepSums* total) {
   const ForwardOutput forward = Forward(model, batch.packed, OptionsFor(batch, loss));
   const at::Tensor& hidden = forward.hidden;
   if (!forward.routing.empty()) {
@@ -153,9 +157,7 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
     AddSums(out, total);
   }
   at::Tensor whole = out.loss;
-  if (loss.load_balance_coef != 0 && !forward.router_logits.empty()) {
-    whole = AddLoadBalance(model, forward, loss, share, whole, total);
-  }
+  if (BalancesLoad(model, loss)) whole = AddLoadBalance(model, forward, loss, choices, whole, total);
   if (at::GradMode::is_enabled()) torch::autograd::backward({whole});
   total->reference_kl += ReferenceKlSum(out, batch.recorded);
   return out;
@@ -221,17 +223,58 @@ MinibatchShare WholeShare(std::span<const TrainSample> samples, const StepLoss& 
                        .weights = PlainWeights(loss.aggregation, samples, loss.horizon),
                        .cuts = MicroBatchCuts(samples, loss),
                        .has_gradient = CountWithGradient(samples, loss) > 0};
-  for (const TrainSample& sample : samples) share.minibatch_tokens += sample.length();
   share.gradient_passes = PassesWithGradient(share, loss);
   share.other_passes = share.cuts.size() - 1 - share.gradient_passes;
   return share;
 }
 
+// The micro-batch of this number, whose tokens' weights begin at *begin.
+MicroBatch MicroBatchOf(const MinibatchShare& share, size_t number, std::span<const float> weights,
+                        size_t* begin, at::Device device) {
+  const size_t first = share.cuts[number], end = share.cuts[number + 1];
+  const auto part = std::span(share.samples).subspan(first, end - first);
+  size_t tokens = 0;
+  for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
+  *begin += tokens;
+  return MakeMicroBatch(part, weights.subspan(*begin - tokens, tokens), device);
+}
+
+// Calls `visit` with this rank's micro-batches, one in each pass of all ranks, for a forward alone.
+void ForEachPass(const Model& model, const MinibatchShare& share, const ForwardOptions& forward,
+                 const std::function<void(const MicroBatch&)>& visit) {
+  const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, share.samples, 0);
+  size_t begin = 0;
+  for (size_t pass = 0; pass < share.passes(); ++pass) {
+    CheckStopTogether();
+    if (pass + 1 < share.cuts.size()) {
+      visit(MicroBatchOf(share, pass, weights, &begin, model.embedding.device()));
+    } else {
+      PassIdly(model, forward, /*backward=*/false);
+    }
+  }
+}
+
+// The load-balancing loss weighs each expert's probability by its share of the whole minibatch, which takes
+// one more forward, without the head. A minibatch that is one micro-batch counts in its own.
+ExpertChoices MinibatchChoices(const Model& model, const MinibatchShare& share, const StepLoss& loss) {
+  if (!BalancesLoad(model, loss) || (share.ranks.alone() && share.passes() < 2)) return {};
+  const at::NoGradGuard no_grad;
+  ExpertChoices all{at::zeros({model.config.moe.experts}, at::kDouble)};
+  ForEachPass(model, share, loss.forward, [&](const MicroBatch& batch) {
+    const ForwardOutput forward = Forward(model, batch.packed, OptionsFor(batch, loss));
+    const ExpertChoices here = CountChoices(model.config.moe, forward.router_logits);
+    all.counts += here.counts.cpu();
+    all.routings += here.routings;
+  });
+  share.ranks.Sum(&all.routings, 1);
+  all.counts = share.ranks.Sum(all.counts).to(model.embedding.device());
+  return all;
+}
+
 }  // namespace
 
-void KeepPace(const Model& model, const ForwardOptions& forward, size_t passes, size_t most, bool backward) {
-  if (forward.store == nullptr) return;
-  for (size_t i = passes; i < most; ++i) PassLayers(*forward.store, model.layers.size(), backward);
+void PassIdly(const Model& model, const ForwardOptions& forward, bool backward) {
+  if (forward.store != nullptr) PassLayers(*forward.store, model.layers.size(), backward);
 }
 
 bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
@@ -249,7 +292,7 @@ MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss,
     tokens += static_cast<size_t>(minibatch[i].tokens());
   }
   MinibatchShare share;
-  for (const TrainSample& sample : minibatch) share.minibatch_tokens += sample.length();
+  share.ranks = ranks;
   share.has_gradient = needed > 0;
   share.cuts = {0};
   for (const auto& [begin, end] : {std::pair(size_t{0}, needed), {needed, minibatch.size()}}) {
@@ -273,33 +316,37 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
 
 StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const MinibatchShare& share,
                          const StepLoss& loss, const DecisionVisitor& visit) {
-  const std::span<const TrainSample> samples = share.samples;
-  const std::vector<size_t>& cuts = share.cuts;
   std::vector<float> weights = share.weights;
-  WeighByImportance(samples, &weights);
+  WeighByImportance(share.samples, &weights);
+  const ExpertChoices choices = MinibatchChoices(model, share, loss);
   StepSums total;
-  const float* weight = weights.data();
-  const size_t count = cuts.size() - 1, with_gradient = PassesWithGradient(share, loss);
-  const auto keep_pace = [&] {
-    KeepPace(model, loss.forward, with_gradient, share.gradient_passes, /*backward=*/true);
-    for (size_t i = with_gradient; i < share.gradient_passes; ++i) optimizer.PassWithoutGradient();
-  };
-  for (size_t i = 0; i < count; ++i) {
-    if (i == with_gradient) keep_pace();
-    const at::AutoGradMode recording(i < with_gradient);  // the rest is there for its figures alone
-    const auto part = samples.subspan(cuts[i], cuts[i + 1] - cuts[i]);
-    size_t tokens = 0;
-    for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
-    const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
-    weight += tokens;
-    const double token_share =
-        static_cast<double>(batch.packed.tokens.size(0)) / static_cast<double>(share.minibatch_tokens);
-    const PolicyLoss out = MicroStep(model, batch, loss, token_share, &total);
-    if (i < with_gradient) optimizer.Accumulate();
+  size_t next = 0, begin = 0;  // micro-batch, and its first token
+  const auto micro_batch = [&] {
+    const MicroBatch batch = MicroBatchOf(share, next++, weights, &begin, model.embedding.device());
+    const PolicyLoss out = MicroStep(model, batch, loss, choices, &total);
+    if (at::GradMode::is_enabled()) optimizer.Accumulate();
     if (visit) visit(batch, out);
+  };
+  const size_t with_gradient = PassesWithGradient(share, loss);
+  for (size_t pass = 0; pass < share.gradient_passes; ++pass) {
+    CheckStopTogether();
+    if (next < with_gradient) {
+      const at::AutoGradMode recording(true);
+      micro_batch();
+    } else {
+      PassIdly(model, loss.forward, /*backward=*/true);
+      optimizer.PassWithoutGradient();
+    }
   }
-  if (with_gradient == count) keep_pace();
-  KeepPace(model, loss.forward, count - with_gradient, share.other_passes, /*backward=*/false);
+  const at::NoGradGuard no_grad;  // the rest is there for its figures alone
+  for (size_t pass = 0; pass < share.other_passes; ++pass) {
+    CheckStopTogether();
+    if (next + 1 < share.cuts.size()) {
+      micro_batch();
+    } else {
+      PassIdly(model, loss.forward, /*backward=*/false);
+    }
+  }
   if (!share.has_gradient) optimizer.AccumulateZeros();
   if (total.expert_load.defined()) total.expert_load = total.expert_load.cpu();
   return total;
@@ -308,26 +355,19 @@ StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const Minibat
 void ForEachScored(const Model& model, std::span<const TrainSample> samples, const StepLoss& loss,
                    const ScoreVisitor& visit) {
   MinibatchShare share = WholeShare(samples, loss);
-  if (loss.forward.store != nullptr) {  // each rank has samples of its own
-    share.gradient_passes = 0;
-    share.other_passes = static_cast<size_t>(Ranks::World().Max(static_cast<double>(share.cuts.size() - 1)));
-  }
+  share.ranks = Ranks::World();  // each of which has samples of its own
+  share.gradient_passes = 0;
+  share.other_passes = static_cast<size_t>(share.ranks.Max(static_cast<double>(share.cuts.size() - 1)));
   ForEachScored(model, share, loss, visit);
 }
 
 void ForEachScored(const Model& model, const MinibatchShare& share, const StepLoss& loss,
                    const ScoreVisitor& visit) {
   const at::NoGradGuard no_grad;
-  const std::vector<size_t>& cuts = share.cuts;
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const auto part = std::span(share.samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
-    const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, part, 0);
-    const MicroBatch batch = MakeMicroBatch(part, weights, model.embedding.device());
+  ForEachPass(model, share, loss.forward, [&](const MicroBatch& batch) {
     const at::Tensor hidden = Forward(model, batch.packed, OptionsFor(batch, loss)).hidden;
     visit(batch, ScoreBatch(model, hidden, batch, loss));
-  }
-  KeepPace(model, loss.forward, cuts.size() - 1, share.gradient_passes + share.other_passes,
-           /*backward=*/false);
+  });
 }
 
 std::vector<std::vector<float>> ScoreSupport(const Model& model, const MinibatchShare& share,

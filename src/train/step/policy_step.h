@@ -71,21 +71,24 @@ struct MinibatchShare {
   std::vector<float> weights;        // of their tokens, without importance, within the whole minibatch
   std::vector<size_t> cuts;          // where its micro-batches begin, and the end
   bool has_gradient = false;         // the minibatch, of whichever rank
-  int64_t minibatch_tokens = 0;      // of whole sequences, on all ranks
   // Most micro-batches that any rank has, with gradients and without: every rank makes as many passes.
   size_t gradient_passes = 0;
   size_t other_passes = 0;
+  Ranks ranks = Ranks(ProcessGroup{});  // that have the other shares
+
+  size_t passes() const { return gradient_passes + other_passes; }
 };
 
 // This rank's share of a minibatch in which those that HasGradient go first; the samples are moved out of it.
 // Ranks have about as many tokens each, in as many micro-batches where they have samples enough.
 MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss, const Ranks& ranks);
 
-// Where layers are sharded every rank must ask for them as often as the others: one that is done with its own
-// `passes` goes on asking until there are `most`.
-void KeepPace(const Model& model, const ForwardOptions& forward, size_t passes, size_t most, bool backward);
+// Where layers are sharded every rank must ask for them as often as the others, also in a pass for which it
+// has no micro-batch.
+void PassIdly(const Model& model, const ForwardOptions& forward, bool backward);
 
-// Adds the share's gradient to the optimizer's; its sums.
+// Adds the share's gradient to the optimizer's; its sums. Throws Stopped on every rank, between
+// micro-batches, where a signal has reached one of them.
 StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const MinibatchShare& share,
                          const StepLoss& loss, const DecisionVisitor& visit = {});
 

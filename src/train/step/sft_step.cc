@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ops/linear_policy_loss.h"
+#include "train/parallel/stop.h"
 #include "train/step/batch.h"
 #include "train/step/policy_step.h"
 
@@ -47,15 +48,19 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
   loss.micro_tokens = micro_tokens;
   loss.entropy_bonus = 1;
   const MinibatchShare share = TakeShare(samples, loss, Ranks::World());
-  const std::vector<size_t>& cuts = share.cuts;
-  const std::vector<float>& weights = share.weights;
   SftSums sums;
   int64_t total = 0;
   for (const TrainSample& sample : share.samples) total += sample.length();
   if (progress) progress(0, total);
-  const float* weight = weights.data();
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const auto part = std::span(share.samples).subspan(cuts[i], cuts[i + 1] - cuts[i]);
+  const float* weight = share.weights.data();
+  for (size_t i = 0; i < share.gradient_passes; ++i) {
+    CheckStopTogether();
+    if (i + 1 >= share.cuts.size()) {
+      PassIdly(model, forward, /*backward=*/true);
+      optimizer.PassWithoutGradient();
+      continue;
+    }
+    const auto part = std::span(share.samples).subspan(share.cuts[i], share.cuts[i + 1] - share.cuts[i]);
     size_t tokens = 0;
     for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
     const MicroBatch batch = MakeMicroBatch(part, {weight, tokens}, model.embedding.device());
@@ -68,8 +73,6 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
     sums.packed_tokens += batch.packed.tokens.size(0);
     if (progress) progress(sums.packed_tokens, total);
   }
-  KeepPace(model, forward, cuts.size() - 1, share.gradient_passes, /*backward=*/true);
-  for (size_t i = cuts.size() - 1; i < share.gradient_passes; ++i) optimizer.PassWithoutGradient();
   double all[] = {sums.loss, static_cast<double>(sums.tokens), static_cast<double>(sums.packed_tokens)};
   Ranks::World().Sum(all, std::size(all));
   sums.loss = all[0] / all[1];
