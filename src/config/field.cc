@@ -21,10 +21,13 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
+enum class Parsed { kWell, kBadly, kTooFar };
+
 template <typename T>
-bool ParseWhole(std::string_view text, T* value) {
+Parsed ParseAll(std::string_view text, T* value) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return code == std::errc() && end == text.data() + text.size();
+  if (end != text.data() + text.size() || code == std::errc::invalid_argument) return Parsed::kBadly;
+  return code == std::errc() ? Parsed::kWell : Parsed::kTooFar;
 }
 
 // Runs `set`, whose errors name the key, and says where the value came from.
@@ -86,20 +89,24 @@ void Field::Set(std::string_view text, std::string_view where) const {
   const auto wrong = [&](std::string_view kind) {
     return Error(where, fmt::format("{} is {}, which is not {}", key_, Quoted(text), kind), "correct it");
   };
+  const auto parse = [&](auto* value, std::string_view kind) {
+    const Parsed parsed = ParseAll(text, value);
+    if (parsed == Parsed::kBadly) throw wrong(kind);
+    if (parsed == Parsed::kTooFar) {
+      throw Error(where, fmt::format("{} is {}, out of range", key_, text), "give a " + Kind());
+    }
+    CheckRange(static_cast<double>(*value), where);
+  };
   std::visit(
       Overloaded{
           [&](bool* value) {
-            if (text != "true" && text != "false") throw wrong("true or false");
-            *value = text == "true";
+            constexpr std::string_view kTrue[] = {"true", "True", "TRUE"};  // as YAML has it
+            constexpr std::string_view kFalse[] = {"false", "False", "FALSE"};
+            *value = std::ranges::find(kTrue, text) != std::end(kTrue);
+            if (!*value && std::ranges::find(kFalse, text) == std::end(kFalse)) throw wrong("true or false");
           },
-          [&](int64_t* value) {
-            if (!ParseWhole(text, value)) throw wrong("a whole number");
-            CheckRange(static_cast<double>(*value), where);
-          },
-          [&](double* value) {
-            if (!ParseWhole(text, value)) throw wrong("a number");
-            CheckRange(*value, where);
-          },
+          [&](int64_t* value) { parse(value, "a whole number"); },
+          [&](double* value) { parse(value, "a number"); },
           [&](std::string* value) {
             if (FirstInvalidUtf8(text) != std::string_view::npos) throw wrong("valid UTF-8");
             *value = text;

@@ -11,7 +11,7 @@ Config Read(const std::filesystem::path& file, std::span<const std::string> over
   Config config;
   const FieldList fields = FieldsOf(config);
   Settings settings = ReadYamlSettings(ReadFile(file), file.string(), fields);
-  for (const std::string& text : overrides) AddOverride(text, fields, &settings);
+  AddOverrides(overrides, fields, &settings);
   Apply(settings, fields);
   if (config.run.dir.empty()) config.run.dir = (std::filesystem::path("runs") / file.stem()).string();
   CheckConfig(config, settings, file.string());

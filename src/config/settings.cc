@@ -194,6 +194,15 @@ Settings ReadYamlSettings(std::string_view text, const std::string& file, const 
   return ReadLayered(text, file, fields, 0);
 }
 
+namespace {
+
+// Whether the text is mask=PRESET.
+bool SetsPreset(std::string_view text, const FieldList& fields) {
+  return std::ranges::any_of(fields.sections(), [&](const FieldSection& section) {
+    return HasPreset(section) && text.starts_with(section.name + "=");
+  });
+}
+
 void AddOverride(std::string_view text, const FieldList& fields, Settings* settings) {
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos) {
@@ -222,6 +231,16 @@ void AddOverride(std::string_view text, const FieldList& fields, Settings* setti
     setting.items.emplace_back(value);
   }
   settings->insert_or_assign(key, std::move(setting));
+}
+
+}  // namespace
+
+void AddOverrides(std::span<const std::string> texts, const FieldList& fields, Settings* settings) {
+  for (const bool presets : {true, false}) {
+    for (const std::string& text : texts) {
+      if (SetsPreset(text, fields) == presets) AddOverride(text, fields, settings);
+    }
+  }
 }
 
 void Apply(const Settings& settings, const FieldList& fields) {

@@ -26,8 +26,10 @@ using Settings = std::map<std::string, Setting, std::less<>>;
 // the whole section. Throws Error at "file:line" for anything else, with the nearest valid name.
 Settings ReadYamlSettings(std::string_view text, const std::string& file, const FieldList& fields);
 
-// Adds "a.b=value" from the command line. The value is taken as it stands; [a, b] where the key is a list.
-void AddOverride(std::string_view text, const FieldList& fields, Settings* settings);
+// Adds "a.b=value" of the command line, each. The value is taken as it stands; [a, b] where the key is a
+// list. mask=PRESET replaces what the file says of the section, and the other keys given change it, before or
+// after.
+void AddOverrides(std::span<const std::string> texts, const FieldList& fields, Settings* settings);
 
 // Gives every setting to its field, in the order of the fields.
 void Apply(const Settings& settings, const FieldList& fields);

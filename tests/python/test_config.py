@@ -51,6 +51,27 @@ def test_a_fault_on_the_command_line_names_the_override(config):
     assert "train.stesp=4: unknown key 'train.stesp'; did you mean 'train.steps'?" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["mask.clip_low=0.3", "mask=clip"], ["mask=clip", "mask.clip_low=0.3"]])
+def test_a_preset_replaces_the_files_mask_and_keys_given_with_it_stay_whatever_their_order(config, words):
+    made = run_augur("config", config(MINIMAL + "mask: {clip_high: 0.5}\n"), *words).stdout
+    assert "proximity: ratio" in made and "\n  clip_low: 0.3\n" in made and "\n  clip_high: 0.28\n" in made
+
+
+def test_true_and_false_are_written_as_yaml_and_python_write_them(config):
+    for text, meant in [("True", "true"), ("TRUE", "true"), ("False", "false"), ("false", "false")]:
+        assert f"  deterministic: {meant}\n" in run_augur("config", config(), f"run.deterministic={text}").stdout
+        assert f"  shuffle: {meant}\n" in run_augur("config", config(f"{MINIMAL}  shuffle: {text}\n")).stdout
+
+
+@pytest.mark.parametrize(
+    "change", ["train.steps=99999999999999999999", "train.lr=1e999", "run.seed=18446744073709551616"]
+)
+def test_a_number_too_large_for_the_machine_is_out_of_range(config, change):
+    done = run_augur("config", config(), change, check=False)
+    key, value = change.split("=")
+    assert done.returncode == 2 and f"{key} is {value}, out of range; give a" in done.stderr
+
+
 @pytest.mark.parametrize(("recipe", "command"), [("tiny-sft.yaml", "sft"), ("compare-tiny.yaml", "compare")])
 def test_a_file_of_another_command_is_sent_there(recipe, command):
     done = run_augur("train", ROOT / "recipes" / recipe, "--print-config", check=False)
