@@ -6,7 +6,6 @@ the cache is taken as the cache has it; a revision that is not there is fetched 
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -15,25 +14,21 @@ PATTERNS = {
     "models": ["*.json", "*.safetensors", "tokenizer*", "*.jinja"],
     "datasets": ["*.parquet", "*.jsonl", "*.json"],
 }
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def cache_directory() -> Path:
     home = (
         os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
     )
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+    hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")  # its name until 2023
+    return Path(hub or Path(home) / "hub").expanduser()
 
 
 def in_cache(kind: str, name: str, revision: str) -> Path | None:
     """The snapshot directory of a revision, which is a commit or a branch; None where the cache has none."""
     folder = cache_directory() / f"{kind}--{name.replace('/', '--')}"
     ref = folder / "refs" / revision
-    if not _COMMIT.fullmatch(revision):
-        if not ref.is_file():
-            return None
-        revision = ref.read_text().strip()
-    snapshot = folder / "snapshots" / revision
+    snapshot = folder / "snapshots" / (ref.read_text().strip() if ref.is_file() else revision)
     return snapshot if snapshot.is_dir() and _is_whole(kind, snapshot) else None
 
 

@@ -126,6 +126,14 @@ bool IsOfSplit(const fs::path& file, const std::string& split) {
   return file.has_parent_path() && file.parent_path().filename() == split;
 }
 
+std::vector<std::string> FilesOfSplit(const fs::path& folder, const std::string& split) {
+  std::vector<std::string> files = FilesUnder(folder);
+  std::erase_if(files, [&](const std::string& file) {
+    return !IsOfSplit(fs::path(file).lexically_relative(folder), split);
+  });
+  return files;
+}
+
 }  // namespace
 
 std::string ModelDirectory(const std::string& path) {
@@ -136,19 +144,17 @@ std::string ModelDirectory(const std::string& path) {
 std::vector<std::string> DataFiles(const std::string& path) {
   const std::optional<HubName> name = DataName(path);
   if (!name) return {path};
-  const fs::path root = Find(*name).path;
-  if (fs::is_regular_file(root / name->rest)) return {(root / name->rest).string()};
-  const bool is_folder = !name->rest.empty() && fs::is_directory(root / name->rest);
-  std::vector<std::string> files = FilesUnder(is_folder ? root / name->rest : root);
-  if (is_folder) return files;
-  // Without PATH: the split train where files are named by split, and all of them where not.
-  const std::string split = name->rest.empty() ? "train" : name->rest;
-  std::vector<std::string> chosen;
-  std::ranges::copy_if(files, std::back_inserter(chosen), [&](const std::string& file) {
-    return IsOfSplit(fs::path(file).lexically_relative(root), split);
-  });
-  if (!chosen.empty()) return chosen;
-  if (!name->rest.empty()) {
+  const fs::path root = Find(*name).path, place = root / name->rest;
+  if (fs::is_regular_file(place)) return {place.string()};
+  // A folder, or the whole: the split train where files are named by split, and all of them where not.
+  if (fs::is_directory(place)) {
+    std::vector<std::string> files = FilesOfSplit(place, "train");
+    return files.empty() ? FilesUnder(place) : files;
+  }
+  const fs::path split = fs::path(name->rest).filename(), folder = place.parent_path();
+  std::vector<std::string> files =
+      fs::is_directory(folder) ? FilesOfSplit(folder, split.string()) : std::vector<std::string>();
+  if (files.empty()) {
     throw Error(path, fmt::format("the data set has no '{}' in {}", name->rest, root.string()),
                 "name a file, a folder or a split that is there");
   }

@@ -13,8 +13,8 @@ namespace augur {
 std::string ModelDirectory(const std::string& path);
 
 // The data files that an entry of data.train or eval.files stands for: itself, or the Parquet and JSONL files
-// of the data set hf://Org/Name[@REVISION][/PATH], PATH being a file, a folder or a split's name, train where
-// there is none.
+// of the data set hf://Org/Name[@REVISION][/PATH], PATH being a file, a folder, a split's name or both
+// (main/test); the split is train where none is named and files are named by split.
 std::vector<std::string> DataFiles(const std::string& path);
 
 // "Org/Name" of such an address.

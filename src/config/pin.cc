@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 
 #include "base/error.h"
@@ -32,16 +33,19 @@ void PinFiles(const std::vector<std::string>& before, std::vector<std::string>* 
   }
 }
 
-void PinPath(const std::string& before, std::string* path) {
-  *path = WithoutRevision(before) == *path ? before : PinModel(*path);
+void PinPath(std::initializer_list<std::string> before, std::string* path) {
+  const auto same =
+      std::ranges::find_if(before, [&](const std::string& old) { return WithoutRevision(old) == *path; });
+  *path = same != before.end() ? *same : PinModel(*path);
 }
 
 }  // namespace
 
 RlConfig PinRevisions(RlConfig config) {
   const RlConfig before = ConfigSoFar(config.run, &ReadRlConfig).value_or(RlConfig());
-  PinPath(before.model.path, &config.model.path);
-  PinPath(before.model.reference, &config.model.reference);
+  PinPath({before.model.path, before.lora.adapter}, &config.model.path);
+  PinPath({before.lora.adapter}, &config.lora.adapter);
+  PinPath({before.model.reference}, &config.model.reference);
   PinFiles(before.data.train, &config.data.train);
   PinFiles(before.eval.files, &config.eval.files);
   return config;
@@ -49,7 +53,8 @@ RlConfig PinRevisions(RlConfig config) {
 
 SftConfig PinRevisions(SftConfig config) {
   const SftConfig before = ConfigSoFar(config.run, &ReadSftConfig).value_or(SftConfig());
-  PinPath(before.model.path, &config.model.path);
+  PinPath({before.model.path, before.lora.adapter}, &config.model.path);
+  PinPath({before.lora.adapter}, &config.lora.adapter);
   PinFiles(before.data.train, &config.data.train);
   return config;
 }

@@ -51,8 +51,10 @@ void LoraSection::Fields(FieldList& list) {
       .AtLeast(0);
   list.Add("modules_to_save", modules_to_save,
            "Modules that are trained whole beside the adapters: norm is the final norm.");
-  list.Add("adapter", adapter,
-           "A directory in PEFT's format to go on from; rank, alpha, targets and modules are then its own.");
+  list.Add(
+      "adapter", adapter,
+      "A directory in PEFT's format to go on from, or one of the hub: Org/Name; rank, alpha, targets and "
+      "modules are then its own.");
 }
 
 void DataSection::Fields(FieldList& list) {

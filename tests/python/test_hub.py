@@ -74,9 +74,22 @@ def test_data_sets_are_read_by_split_file_and_folder(home):
     assert prompts(home, f"hf://someone/sums@{COMMIT}/train") == everything
     assert prompts(home, "hf://someone/sums/test") == everything[:2]
     assert prompts(home, "hf://someone/sums/data/train-00001-of-00002.parquet") == everything[5:]
-    assert prompts(home, "hf://someone/sums/data") == everything[:2] + everything
+    assert prompts(home, "hf://someone/sums/data") == everything
+    assert prompts(home, "hf://someone/sums/data/test") == everything[:2]
     done = run(home, "prompts", "hf://someone/sums/validation", check=False)
     assert done.returncode == 2 and "has no 'validation'" in done.stderr
+
+
+def test_a_folder_of_a_data_set_has_splits_of_its_own(home):
+    files = {f"{part}/{split}.jsonl": json.dumps({"prompt": f"{part} {split}", "answer": ""}).encode() + b"\n"
+             for part in ("main", "hard") for split in ("train", "test")}  # fmt: skip
+    lay_out(
+        home / "hub", "datasets", "someone/parts", COMMIT, files | {"plain/a.jsonl": b'{"prompt": "a", "answer": ""}\n'}
+    )
+    assert prompts(home, "hf://someone/parts") == ["hard train", "main train"]
+    assert prompts(home, "hf://someone/parts/main") == ["main train"]
+    assert prompts(home, "hf://someone/parts/main/test") == ["main test"]
+    assert prompts(home, "hf://someone/parts/plain") == ["a"]
 
 
 def train(home, tmp_path, *changes, check=True):
@@ -101,6 +114,16 @@ def test_a_run_keeps_to_the_commit_it_began_with(home, tmp_path):
     assert (tmp_path / "run" / "metrics.jsonl").read_text().count('"step":2') == 1
 
 
+def test_a_snapshot_may_have_any_name(home, tmp_path):
+    for kind, name in (("models", "tiny"), ("datasets", "sums")):
+        folder = home / "hub" / f"{kind}--someone--{name}"
+        (folder / "snapshots" / COMMIT).rename(folder / "snapshots" / "v1")
+        (folder / "refs" / "main").write_text("v1\n")
+    train(home, tmp_path)
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "someone/tiny@v1" in config and "hf://someone/sums@v1" in config
+
+
 def test_an_adapter_names_its_base_as_the_hub_does(home, tmp_path):
     train(home, tmp_path, "lora.rank=2")
     adapter = tmp_path / "run" / "adapter"
@@ -120,7 +143,15 @@ def test_an_adapter_names_its_base_as_the_hub_does(home, tmp_path):
     train(home, tmp_path, "model.path=someone/lora", f"run.dir={tmp_path / 'further'}")
     config = (tmp_path / "further" / "config.yaml").read_text()
     further = json.loads((tmp_path / "further" / "adapter" / "adapter_config.json").read_text())
-    assert further["base_model_name_or_path"] == "someone/tiny" and COMMIT in config
+    assert further["base_model_name_or_path"] == "someone/tiny" and f'adapter: "someone/lora@{COMMIT}"' in config
+    # Named by its own key it is the same, and the run keeps to its commit.
+    train(home, tmp_path, "lora.adapter=someone/lora", f"run.dir={tmp_path / 'same'}")
+    assert (tmp_path / "same" / "config.yaml").read_text() == config.replace("further", "same")
+    weights = [(tmp_path / run / "adapter" / files[1]).read_bytes() for run in ("further", "same")]
+    assert weights[0] == weights[1]
+    lay_out(home / "hub", "models", "someone/lora", NEWER, {"adapter_config.json": b"{}"})
+    train(home, tmp_path, "lora.adapter=someone/lora", f"run.dir={tmp_path / 'same'}", "train.steps=2")
+    train(home, tmp_path, "model.path=someone/lora", f"run.dir={tmp_path / 'further'}", "train.steps=2")
     shutil.rmtree(home / "hub" / "models--someone--tiny")
     done = run(home, "generate", adapter, *flags, check=False, cwd=tmp_path)
     assert done.returncode == 2 and "models--someone--tiny/snapshots" in done.stderr

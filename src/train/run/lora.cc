@@ -19,13 +19,13 @@ void TakeAdapterDirectory(ModelSection* model, LoraSection* lora) {
   if (!lora->adapter.empty()) {
     throw Error("lora.adapter", "is set, and model.path is an adapter too", "name the base as model.path");
   }
-  lora->adapter = directory;
+  lora->adapter = model->path;
   model->path = PinModel(BaseModel(directory));
 }
 
 void StartLora(const LoraSection& lora, uint64_t seed, Model* model) {
   if (!lora.adapter.empty()) {
-    ReadAdapter(lora.adapter, model);
+    ReadAdapter(ModelDirectory(lora.adapter), model);
     if (lora.rank > 0 && lora.rank != model->lora->rank) {
       throw Error("lora.rank",
                   fmt::format("is {}, that of {} {}", lora.rank, lora.adapter, model->lora->rank),

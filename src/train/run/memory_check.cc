@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "base/memory.h"
 #include "base/process_group.h"
 #include "model/adapter.h"
@@ -40,8 +41,8 @@ double CountTrained(const MemoryUse& use, double all) {
   const LoraSection& lora = use.lora;
   if (!lora.adapter.empty()) {
     std::error_code fault;
-    const auto bytes =
-        std::filesystem::file_size(std::filesystem::path(lora.adapter) / "adapter_model.safetensors", fault);
+    const std::filesystem::path adapter = ModelDirectory(lora.adapter);
+    const auto bytes = std::filesystem::file_size(adapter / "adapter_model.safetensors", fault);
     return fault ? 0 : static_cast<double>(bytes) / 4;
   }
   if (lora.rank == 0) return all;
