@@ -1,8 +1,9 @@
 """Sends a run's metrics to Weights & Biases: `python _wandb.py PROJECT RUN-DIRECTORY`, descriptor 3 being a socket.
 
-In come lines of JSON: first {"config": yaml}, then {"step", "data"} as in metrics.jsonl and {"report": path}; out goes
-one, {"ready": true} or {"fault"}.
-The run's id stays in RUN/wandb.json, so that a run that goes on does so there, too.
+Out goes {"ready": true} or {"fault"}, once the package is there and again once its run is. In come lines of JSON: first
+{"config": yaml, "anew"}, then {"step", "data"} as in metrics.jsonl and {"report": path}.
+The run's id stays in RUN/wandb.json, so that a run that goes on does so there, too. Where a run begins anew the engine
+moves that file aside with the others, which is why a new id is written with the first figures only.
 """
 
 import json
@@ -22,22 +23,29 @@ def main() -> None:
     def answer(message: dict) -> None:
         connection.sendall(json.dumps(message).encode() + b"\n")
 
-    lines = connection.makefile("r", encoding="utf-8")
-    config = json.loads(lines.readline())["config"]
     try:
         import wandb
         import yaml
     except ImportError:
         answer({"fault": f"{sys.executable} has no package wandb", "remedy": "pip install wandb, or remove log.wandb"})
         return
+    answer({"ready": True})
+    lines = connection.makefile("r", encoding="utf-8")
+    line = lines.readline()
+    if not line:  # the run did not come that far
+        return
+    begin = json.loads(line)
+    file = directory / "wandb.json"
+    goes_on = file.exists() and not begin["anew"]
+    run_id = json.loads(file.read_text())["id"] if goes_on else secrets.token_hex(4)
     try:
         run = wandb.init(
             project=project,
             name=directory.resolve().name,
-            id=run_id(directory),
+            id=run_id,
             resume="allow",
             dir=str(directory),
-            config=yaml.safe_load(config),
+            config=yaml.safe_load(begin["config"]),
         )
     except Exception as error:
         answer(
@@ -49,19 +57,14 @@ def main() -> None:
         return
     answer({"ready": True})
     for line in lines:
+        if not file.exists():
+            file.write_text(json.dumps({"id": run_id}) + "\n")
         message = json.loads(line)
         if "report" in message:
             run.log({"report": wandb.Html(Path(message["report"]).read_text(encoding="utf-8"), inject=False)})
         else:
             run.log({k: v for k, v in message["data"].items() if v is not None}, step=message["step"])
     run.finish()
-
-
-def run_id(directory: Path) -> str:
-    file = directory / "wandb.json"
-    if not file.exists():
-        file.write_text(json.dumps({"id": secrets.token_hex(4)}) + "\n")
-    return json.loads(file.read_text())["id"]
 
 
 if __name__ == "__main__":

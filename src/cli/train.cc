@@ -38,7 +38,12 @@ void Train(const TrainFlags& options) {
   const std::filesystem::path run = config.run.dir, page = run / "report.html";
   TrainOptions train = options.train;
   std::optional<WandbWriter> wandb;
-  if (!config.log.wandb.empty()) wandb.emplace(config.log.wandb, run, ToYaml(FieldsOf(config)));
+  ranks.OnFirst([&] {
+    if (!config.log.wandb.empty()) wandb.emplace(config.log.wandb, run);
+  });
+  train.begins = [&](const std::string& yaml, bool anew) {
+    if (wandb) wandb->Begin(yaml, anew);
+  };
   train.logged = [&](int64_t step, const Metrics& metrics) {
     if (wandb) wandb->Write(step, metrics);
     if (const auto tell = Hooks().step) tell(step, config.train.steps, Json(metrics).dump().c_str());

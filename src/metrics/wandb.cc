@@ -25,17 +25,27 @@ std::string ReadLine(int fd) {
 
 }  // namespace
 
-WandbWriter::WandbWriter(const std::string& project, const std::filesystem::path& run,
-                         const std::string& config_yaml) {
-  std::filesystem::create_directories(run);
-  child_ = StartChild(PythonScript("_wandb.py", {project, run.string()}, kWandbKey), {}, kWandbKey);
-  Send({{"config", config_yaml}});
+WandbWriter::WandbWriter(const std::string& project, const std::filesystem::path& run)
+    : child_(StartChild(PythonScript("_wandb.py", {project, run.string()}, kWandbKey), {}, kWandbKey)) {
+  try {
+    AwaitReady();
+  } catch (const Error&) {
+    EndChild(child_);
+    throw;
+  }
+}
+
+void WandbWriter::AwaitReady() {
   const std::string line = ReadLine(child_.fd);
   const Json answer = line.empty() ? Json::object() : ParseJson(line, kWandbKey);
   if (answer.contains("ready")) return;
-  EndChild(child_);
   throw Error(kWandbKey, answer.value("fault", "its process ended early"),
               answer.value("remedy", "run wandb login or wandb offline, or remove log.wandb"));
+}
+
+void WandbWriter::Begin(const std::string& config_yaml, bool anew) {
+  Send({{"config", config_yaml}, {"anew", anew}});
+  AwaitReady();
 }
 
 WandbWriter::~WandbWriter() {

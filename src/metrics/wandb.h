@@ -11,21 +11,28 @@
 
 namespace augur {
 
+// Keeps the id of wandb's run in a run directory.
+inline constexpr const char* kWandbFile = "wandb.json";
+
 class WandbWriter {
  public:
-  // Starts a run in `project`, or goes on with the one that RUN/wandb.json names. Throws Error at log.wandb
-  // where the package is missing or refuses.
-  WandbWriter(const std::string& project, const std::filesystem::path& run, const std::string& config_yaml);
+  // Throws Error at log.wandb where the package is missing.
+  WandbWriter(const std::string& project, const std::filesystem::path& run);
   // Waits, a minute at most, until all is sent.
   ~WandbWriter();
   WandbWriter(const WandbWriter&) = delete;
   WandbWriter& operator=(const WandbWriter&) = delete;
 
+  // Starts a run of wandb's: another one where this begins `anew`, otherwise the one that RUN/wandb.json
+  // names, if it does. Throws Error where wandb refuses. Comes before what is written.
+  void Begin(const std::string& config_yaml, bool anew);
   void Write(int64_t step, const Metrics& metrics);
   void WriteReport(const std::filesystem::path& page);
 
  private:
   void Send(const Json& message);
+  // Throws Error where the process does not say that it is ready.
+  void AwaitReady();
 
   ChildProcess child_;
 };

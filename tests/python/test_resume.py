@@ -160,6 +160,17 @@ def test_a_move_that_was_interrupted_is_finished(tmp_path, config):
     assert steps_of(run) == [0, 1]
 
 
+def test_a_run_that_is_moved_as_a_whole_knows_how_it_began(tmp_path, policy, six_steps):
+    for place in ("here", "there"):
+        if place == "here":
+            shutil.copytree(six_steps, tmp_path / place / "run")
+        else:
+            (tmp_path / "here").rename(tmp_path / place)
+        config = small_config(tmp_path / place, policy, train__steps=6, checkpoint__every=2, checkpoint__keep=0)
+        run_augur("train", config, "run.resume=4")
+    assert [path.name for path in abandoned(tmp_path / "there" / "run")] == ["abandoned-1"]
+
+
 def test_an_abandoned_line_can_be_taken_up_again(tmp_path, config):
     run = tmp_path / "run"
     shutil.copytree(run, tmp_path / "straight")

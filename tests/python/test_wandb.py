@@ -71,6 +71,28 @@ def test_metrics_and_report_go_to_one_run_that_goes_on(tmp_path):
         assert any("report/path" in items for items in history.values())
 
 
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
+def test_a_run_that_begins_anew_does_so_there_too(tmp_path):
+    run = tmp_path / "run"
+    policy = make_policy(tmp_path / "policy")
+    config = write_config(
+        tmp_path / "c.yaml", policy, run, log__wandb="sorting", train__steps=3, checkpoint__every=1, checkpoint__keep=0
+    )
+    assert train(config).returncode == 0
+    (first,) = offline_runs(run)
+    before = (run / "wandb.json").read_bytes()
+    assert train(config, "model.path=nowhere", "run.resume=never").returncode == 2
+    assert (run / "wandb.json").read_bytes() == before and len(offline_runs(run)) == 1
+    assert train(config, "run.resume=1").returncode == 0
+    second = next(r for r in offline_runs(run) if r["id"] != first["id"])
+    assert {2, 3} <= set(second["history"]) and 1 not in second["history"]
+    assert (run / "checkpoints" / "abandoned-1" / "wandb.json").read_bytes() == before
+    assert train(config, "run.resume=never").returncode == 0
+    third = next(r for r in offline_runs(run) if r["id"] not in (first["id"], second["id"]))
+    assert {1, 2, 3} <= set(third["history"])
+    assert json.loads((run / "wandb.json").read_text())["id"] == third["id"]
+
+
 def test_without_the_package_the_run_does_not_begin(tmp_path):
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "wandb.py").write_text("raise ImportError('not here')\n")

@@ -12,6 +12,7 @@
 #include "metrics/point_record.h"
 #include "metrics/tensorboard.h"
 #include "metrics/token_record.h"
+#include "metrics/wandb.h"
 
 namespace augur {
 namespace {
@@ -22,19 +23,27 @@ constexpr const char* kLineFile = "line.json";
 // Grow with every step: an abandoned line gets a copy, from which the run may go on again.
 constexpr const char* kLogs[] = {kMetricsFile, kTokenRecordsFile, kPointsFile, kTensorBoardDirectory};
 // Say what a line came to.
-constexpr const char* kResults[] = {"summary.json", "model", "adapter", "report.html"};
+constexpr const char* kResults[] = {"summary.json", "model", "adapter", "report.html", kWandbFile};
 
 void Warn(const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); }
+
+bool IsCheckpointPath(const std::string& resume) { return resume != "never" && resume != "auto"; }
 
 std::optional<Line> ReadLine(const fs::path& run) {
   const fs::path path = run / kLineFile;
   if (!fs::is_regular_file(path)) return std::nullopt;
   const Json json = ParseJson(ReadFile(path), path.string());
-  return Line{RequireString(json, "resume", path.string()), json.value("moving", "")};
+  std::string resume = RequireString(json, "resume", path.string());
+  if (IsCheckpointPath(resume)) resume = fs::weakly_canonical(fs::absolute(run) / resume).string();
+  return Line{resume, json.value("moving", "")};
 }
 
+// A checkpoint of the run's own is named relative to it: the run may be moved as a whole.
 void WriteLine(const fs::path& run, const Line& line) {
-  Json json = {{"resume", line.resume}};
+  const fs::path from_here =
+      fs::path(line.resume).lexically_relative(fs::weakly_canonical(fs::absolute(run)));
+  const bool own = IsCheckpointPath(line.resume) && !from_here.empty() && *from_here.begin() != "..";
+  Json json = {{"resume", own ? from_here.string() : line.resume}};
   if (!line.moving.empty()) json["moving"] = line.moving;
   WriteFileAtomically(run / kLineFile, json.dump(2) + "\n");
 }
@@ -71,9 +80,7 @@ bool SameConfig(const fs::path& run, const Resume::Changes& changes) {
   }
 }
 
-bool BeganElsewhere(const std::optional<Line>& line) {
-  return line && line->resume != "never" && line->resume != "auto";
-}
+bool BeganElsewhere(const std::optional<Line>& line) { return line && IsCheckpointPath(line->resume); }
 
 bool IsNumber(const std::string& text) {
   return text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
@@ -175,14 +182,19 @@ void Resume::LeaveAfter(int64_t step) const {
   fmt::print(stderr, "moved what lay behind step {} to {}\n", step, folder.string());
 }
 
+bool Resume::LeavesSteps(const ResumePlan& plan, int64_t step) const {
+  if (plan.leaves_all || !plan.checkpoint) return plan.leaves_all;
+  const std::vector<int64_t> steps = store_.Steps();
+  const bool behind = !steps.empty() && steps.back() > step;
+  const bool other = plan.begins || (plan.changed && !plan.same_line);
+  return behind || (other && LastStep(directory_ / kMetricsFile) > step);
+}
+
 void Resume::CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step) const {
   if (plan.leaves_all) {
     LeaveAll(*plan.begins);
-  } else if (plan.checkpoint) {
-    const std::vector<int64_t> steps = store_.Steps();
-    const bool behind = !steps.empty() && steps.back() > step;
-    const bool other = plan.begins || (plan.changed && !plan.same_line);
-    if (behind || (other && LastStep(directory_ / kMetricsFile) > step)) LeaveAfter(step);
+  } else if (LeavesSteps(plan, step)) {
+    LeaveAfter(step);
   }
   if (plan.history) {
     for (const char* name : kLogs) CopyIfThere(*plan.history / name, directory_ / name);

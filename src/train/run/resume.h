@@ -46,6 +46,9 @@ class Resume {
   using Changes = std::function<std::vector<std::string>(const std::filesystem::path&)>;
   ResumePlan Plan(const Changes& config_changes, const Changes& data_changes) const;
 
+  // Whether steps of this directory lie behind `step` and are not part of the plan's line.
+  bool LeavesSteps(const ResumePlan& plan, int64_t step) const;
+
   // Moves aside what the plan leaves behind `step` (-1: everything), and cuts the logs to it. `figures_step`
   // is the last step whose figures stay.
   void CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step) const;

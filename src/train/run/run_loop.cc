@@ -126,6 +126,7 @@ void Loop::Begin() {
   ranks_.OnFirst([&] {
     const int64_t kept_step = plan.checkpoint ? step_ : -1;
     const int64_t kept_figures = unlogged_ ? step_ - 1 : kept_step;
+    if (setup_.begins) setup_.begins(setup_.yaml, resume->LeavesSteps(plan, kept_step));
     resume->CarryOut(plan, kept_step, kept_figures);
     WriteFileAtomically(run_ / kRunConfig, setup_.yaml);
     if (setup_.log.tensorboard) tensorboard_.emplace(run_ / kTensorBoardDirectory, kept_figures);

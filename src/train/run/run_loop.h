@@ -65,6 +65,9 @@ struct RunSetup {
   std::string yaml;  // every key
   // Names the keys in which a saved configuration computes something else.
   std::function<std::vector<std::string>(const std::filesystem::path& file)> config_changes;
+  // Called with `yaml` when all checks have passed and nothing in the run directory has changed yet; `anew`
+  // where steps that are there will be moved aside.
+  std::function<void(const std::string& yaml, bool anew)> begins = {};
   // Called with each step's figures once they are in the run directory.
   std::function<void(int64_t step, const Metrics& figures)> logged = {};
   // Called after each evaluation, when its figures are in the run directory.

@@ -19,6 +19,9 @@ struct TrainOptions {
   std::filesystem::path dump;
   // Corrupt the gradient of this step's first update with a NaN, to see the guard at work; 0: never.
   int64_t corrupt_gradient_step = 0;
+  // Called with the resolved configuration when the run begins; `anew` where it leaves steps of its
+  // directory.
+  std::function<void(const std::string& yaml, bool anew)> begins;
   // Called with each step's metrics once they are in the run directory.
   std::function<void(int64_t step, const Metrics& metrics)> logged;
   // Called after each evaluation, when its figures are in the run directory.
