@@ -4,8 +4,9 @@ import inspect
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from augur._engine import Error, call
 from augur._library import library
 from augur._reward_server import RewardServer
 from augur._reward_worker import Unusable
+from augur.masks import MaskRule
 from augur.runs import Run
 
 Config = str | PathLike | Mapping
@@ -40,10 +42,15 @@ def train(
     Ctrl-C saves and returns the run as it stands, with run.stopped_by; the same call goes on from there. Errors are
     augur.Error, in the words of the command line.
     """
+    for text in overrides:
+        if not isinstance(text, str):
+            raise Error(f"{text!r}: is not of the form key=value; write e.g. 'train.steps=100'")
+    if on_step is not None and not callable(on_step):
+        raise Error(f"on_step: {on_step!r} is no function; give one that takes a step's metrics")
     bar = _notebook.progress_bar("train")
     if bar:
         overrides = ("log.console=false", *overrides)
-    takes_step = on_step is not None and _positional_parameters(on_step) > 1
+    takes_step = on_step is not None and _required_parameters(on_step) > 1
 
     def step(number: int, steps: int, metrics: dict) -> None:
         if bar:
@@ -68,7 +75,7 @@ def train(
 def generate(model: str | PathLike, prompts: str | Sequence, **options: object) -> list[dict]:
     """`augur generate`: responses to prompts, ordered by prompt and sample.
 
-    prompts: texts, conversations (lists of {"role", "content"}) or lists of token ids.
+    prompts: texts, conversations (lists of {"role", "content"}) or sequences of token ids; or one of them.
     options: the command's flags (samples=8, max_tokens=256, temperature=1, greedy=True, seed=0, chat=True, stop=[...],
         top_logprobs=20, device="cpu", ...).
 
@@ -76,20 +83,29 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
     logprobs, temperature, weight_version, finish_reason. With top_logprobs also support_ids, int32 [tokens, K+1], and
     support_logprobs, float32, as augur.decide and augur.policy_loss take them.
     """
-    if isinstance(prompts, str):
+    prompts = [prompts] if isinstance(prompts, str) else [_plain(prompt) for prompt in prompts]
+    if _is_tokens(prompts) or (prompts and all(isinstance(message, Mapping) for message in prompts)):
         prompts = [prompts]
+    if not prompts:
+        return []
+    is_tokens = [_is_tokens(prompt) for prompt in prompts]
+    if any(is_tokens) and not all(is_tokens):
+        first = is_tokens.index(not is_tokens[0])
+        raise Error(f"prompts:{first + 1}: token ids and texts cannot be mixed; generate them in two calls")
+    key, flag = ("tokens", "--tokens-input") if is_tokens[0] else ("prompt", "--data")
     with tempfile.TemporaryDirectory() as scratch:
         file, output = Path(scratch) / "prompts.jsonl", Path(scratch) / "rollouts.jsonl"
-        is_tokens = bool(prompts) and all(_is_tokens(prompt) for prompt in prompts)
-        key = "tokens" if is_tokens else "prompt"
-        file.write_text("".join(json.dumps({key: prompt}) + "\n" for prompt in prompts), encoding="utf-8")
-        source = ["--tokens-input" if is_tokens else "--data", fspath(file)]
+        file.write_text(_json_lines("prompts", ({key: prompt} for prompt in prompts)), encoding="utf-8")
         try:
-            call(["generate", fspath(model), *source, "--output", fspath(output), *_flags(options)])
+            call(["generate", fspath(model), flag, fspath(file), "--output", fspath(output), *_flags(options)])
         except Error as error:
             raise Error(str(error).replace(fspath(file), "prompts")) from None
         with open(output, encoding="utf-8") as lines:
-            return [_rollout(json.loads(line)) for line in lines]
+            rollouts = [_rollout(json.loads(line), 1 + options.get("top_logprobs", 0)) for line in lines]
+        for rollout in rollouts:
+            if "error" in rollout:
+                rollout["error"] = rollout["error"].replace(fspath(file), "prompts")
+        return rollouts
 
 
 def evaluate(
@@ -101,15 +117,17 @@ def evaluate(
 ) -> dict:
     """`augur eval`: avg@k, maj@k and pass@k of a model, overall and by data source, as the command's JSON has them.
 
-    data: a JSONL or Parquet file, a task, or a list of them; or a list of rows ({"prompt", "answer", ...}).
+    data: a JSONL or Parquet file, a task, or a list of them; or rows ({"prompt", "answer", ...}).
     reward: a function that scores the responses, as train takes it, in place of a verifier.
     options: the command's flags (samples=16, temperature=1, max_tokens=256, verifier="exact", ...).
     """
     with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as function:
         file = Path(scratch) / "data.jsonl"
-        files = [data] if isinstance(data, str | PathLike) else list(data)
-        if files and all(isinstance(row, Mapping) for row in files):
-            file.write_text("".join(json.dumps(dict(row)) + "\n" for row in files), encoding="utf-8")
+        files = [data] if isinstance(data, str | PathLike | Mapping) else list(data)
+        if not files:
+            raise Error("data: holds nothing to evaluate on; give rows, a file or a task")
+        if all(isinstance(row, Mapping) for row in files):
+            file.write_text(_json_lines("data", files), encoding="utf-8")
             files = [file]
         try:
             scored = {"reward": function, **options}
@@ -145,22 +163,43 @@ def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], st
         return fspath(config), lambda message: message
     sections: dict[str, object] = {}
     for key, value in config.items():
-        section, _, name = key.partition(".")
-        entry = {name: value} if name else value
-        if isinstance(entry, Mapping):
-            before = sections.get(section, {})
-            before = before if isinstance(before, Mapping) else {"preset": before}  # mask: NAME
-            entry = before | {k: _plain(v) for k, v in entry.items() if v is not None}
+        section, _, name = str(key).partition(".")
+        entry = _plain({name: value} if name else value)
+        before = sections.get(section)
+        if isinstance(entry, dict) and isinstance(before, str):  # mask: NAME, and keys that change it
+            before = {"preset": before}
+        elif isinstance(entry, str) and isinstance(before, dict):
+            entry = {"preset": entry}
+        if isinstance(entry, dict):
+            entry = (before or {}) | {k: v for k, v in entry.items() if v is not None}
         sections[section] = entry
+    try:
+        text = json.dumps(sections, indent=1, ensure_ascii=False)
+    except TypeError as fault:
+        raise Error(f"config: {fault}; give numbers, texts, lists and dicts") from None
     path = scratch / "train.yaml"  # the run's directory is runs/train where run.dir is not given
-    path.write_text(json.dumps(sections, indent=1, ensure_ascii=False), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return fspath(path), lambda message: re.sub(re.escape(fspath(path)) + r"(:\d+)?", "config", message)
 
 
 def _plain(value: object) -> object:
+    """What JSON can write, of paths, tuples, mask rules and the numbers of numpy and torch."""
+    if isinstance(value, MaskRule):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return fspath(value) if isinstance(value, PathLike) else value
+    if isinstance(value, PathLike):
+        return fspath(value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _json_lines(name: str, rows: Iterable) -> str:
+    try:
+        return "".join(json.dumps(_plain(row)) + "\n" for row in rows)
+    except TypeError as fault:
+        raise Error(f"{name}: {fault}; give texts, numbers, lists and dicts") from None
 
 
 def _flags(options: Mapping[str, object]) -> list[str]:
@@ -176,21 +215,23 @@ def _flags(options: Mapping[str, object]) -> list[str]:
 
 
 def _is_tokens(prompt: object) -> bool:
-    return isinstance(prompt, list | tuple) and bool(prompt) and all(isinstance(token, int) for token in prompt)
+    return isinstance(prompt, list) and bool(prompt) and all(isinstance(token, int) for token in prompt)
 
 
-def _rollout(line: dict) -> dict:
+def _rollout(line: dict, columns: int) -> dict:
     if "support_ids" in line:
         rows = [[float("-inf") if value is None else value for value in row] for row in line["support_logprobs"]]
-        line["support_ids"] = torch.tensor(line["support_ids"], dtype=torch.int32)
-        line["support_logprobs"] = torch.tensor(rows, dtype=torch.float32)
+        shape = (len(rows), columns)  # also of a response without tokens
+        line["support_ids"] = torch.tensor(line["support_ids"], dtype=torch.int32).reshape(shape)
+        line["support_logprobs"] = torch.tensor(rows, dtype=torch.float32).reshape(shape)
     return line
 
 
-def _positional_parameters(function: Callable) -> int:
+def _required_parameters(function: Callable) -> int:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
-        return sum(p.kind in kinds for p in inspect.signature(function).parameters.values())
+        parameters = inspect.signature(function).parameters.values()
+        return sum(p.kind in kinds and p.default is p.empty for p in parameters)
     except ValueError:  # a builtin, such as list.append in some versions
         return 1
 

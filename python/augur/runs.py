@@ -35,6 +35,11 @@ class Run:
         self.stopped_by = stopped_by
         if not (self.path / "config.yaml").exists():
             raise Error(f"{self.path}: is no run directory: it holds no config.yaml; name one that augur.train made")
+        if (self.path / "manifest.json").exists():
+            raise Error(f"{self.path}: is a checkpoint; name the run that it belongs to")
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, step {self.step}{'' if self.finished else ', unfinished'})"

@@ -6,6 +6,7 @@ import signal
 import threading
 import traceback
 
+import numpy
 import pytest
 import torch
 
@@ -57,6 +58,10 @@ def test_what_a_run_lacks_is_named(run, tmp_path):
         run.tokens(step=9)
     with pytest.raises(augur.Error, match="is no run directory"):
         augur.Run(tmp_path)
+    with pytest.raises(augur.Error, match="global_step_3: is a checkpoint; name the run"):
+        augur.Run(run.path / "checkpoints" / "global_step_3")
+    with pytest.raises(augur.Error, match="is the directory of a run, not a model; name .*/model"):
+        augur.generate(run, "1 2 =")
 
 
 def test_each_step_is_seen_with_its_metrics(tmp_path):
@@ -116,6 +121,30 @@ def test_a_dict_may_be_flat_or_nested():
         augur.train(flat | {"mask": "clip", "mask.delta": 0.5, "train.minibatch": 3})
 
 
+def test_what_python_programs_hold_may_stand_in_a_dict(tmp_path):
+    config = SMALL | {"run.dir": tmp_path / "run", "train": {"steps": numpy.int64(0), "lr": numpy.float32(0.5)}}
+    rule = augur.MaskRule(proximity="tv", delta=0.25, ratio_cap=4)
+    augur.train(config | {"mask": rule, "data.train": ("task:sort:count=64:seed=11",)})
+    saved = (tmp_path / "run" / "config.yaml").read_text()
+    for line in ("proximity: tv", "delta: 0.25", "ratio_cap: 4", "lr: 0.5", "steps: 0"):
+        assert f"\n  {line}\n" in saved
+    augur.train({"mask.clip_low": 0.3, "mask": "clip"} | config, f"run.dir={tmp_path / 'other'}")
+    assert "\n  clip_low: 0.3\n" in (tmp_path / "other" / "config.yaml").read_text()
+    for given, message in [({"lr": object()}, "^config: Object of type object"), ({3: 4}, "unknown key 'train.3'")]:
+        with pytest.raises(augur.Error, match=message):
+            augur.train(SMALL | {"train": given})
+    with pytest.raises(augur.Error, match="^3: is not of the form key=value"):
+        augur.train(SMALL, 3)
+    with pytest.raises(augur.Error, match="^on_step: 3 is no function"):
+        augur.train(SMALL, on_step=3)
+
+
+def test_a_callback_may_have_defaults(tmp_path):
+    seen = []
+    augur.train(SMALL, f"run.dir={tmp_path}", on_step=lambda metrics, kept=seen: kept.append(metrics["step"]))
+    assert seen == [1, 2, 3]
+
+
 def test_generation_equals_the_command_and_feeds_the_masks(tmp_path):
     prompts = ["5 3 8 1 9 2 7 4 6 0 =", "1 2 ="]
     rollouts = augur.generate(
@@ -148,6 +177,34 @@ def test_prompts_may_be_tokens_and_conversations():
     assert len(chat["prompt_tokens"]) > len(text["prompt_tokens"])
 
 
+def test_prompts_may_come_in_any_shape():
+    options = {"max_tokens": 4, "greedy": True, "threads": 1}
+    texts = augur.generate(MODEL, ["1 2 =", "3 4 ="], **options)
+    ids = [text["prompt_tokens"] for text in texts]
+    tokens = [text["tokens"] for text in texts]
+    for prompts in ((p for p in ("1 2 =", "3 4 =")), ids, iter(ids), torch.tensor(ids), [numpy.array(i) for i in ids]):
+        assert [rollout["tokens"] for rollout in augur.generate(MODEL, prompts, **options)] == tokens
+    assert [rollout["tokens"] for rollout in augur.generate(MODEL, ids[1], **options)] == tokens[1:]
+    conversation = [{"role": "user", "content": "1 2 ="}]
+    (chat,) = augur.generate(MODEL, conversation, chat_format="chatml", **options)
+    assert (
+        chat["prompt_tokens"]
+        == augur.generate(MODEL, [conversation], chat_format="chatml", **options)[0]["prompt_tokens"]
+    )
+    assert augur.generate(MODEL, [], **options) == []
+    with pytest.raises(augur.Error, match="^prompts:2: token ids and texts cannot be mixed"):
+        augur.generate(MODEL, ["1 2 =", ids[0]], **options)
+    with pytest.raises(augur.Error, match="^prompts: Object of type object"):
+        augur.generate(MODEL, [object()], **options)
+
+
+def test_a_prompt_that_fails_says_why(capfd):
+    whole, failed = augur.generate(MODEL, ["1 2 =", "1 " * 400], max_tokens=4, top_logprobs=5, threads=1)
+    assert whole["finish_reason"] != "failed" and failed["finish_reason"] == "failed"
+    assert failed["error"].startswith("prompts:2: the prompt has 401 tokens")
+    assert failed["support_ids"].shape == failed["support_logprobs"].shape == (0, 6)
+
+
 def test_evaluation_equals_the_command(tmp_path):
     options = {"samples": 4, "max_tokens": 16, "seed": 3, "threads": 1}
     report = augur.evaluate(MODEL, "task:sort:count=4:seed=12", **options)
@@ -158,6 +215,12 @@ def test_evaluation_equals_the_command(tmp_path):
     report = augur.evaluate(MODEL, rows, verifier="exact", **options)
     assert report["overall"]["prompts"] == 1
     assert report["failed"] == ["data:2: the prompt is empty; remove the row or fill it"]
+    one = augur.evaluate(
+        MODEL, {"prompt": "1 2 =", "answer": "1 2", "level": numpy.int64(3)}, verifier="exact", **options
+    )
+    assert one["overall"]["prompts"] == 1
+    with pytest.raises(augur.Error, match="^data: holds nothing to evaluate on"):
+        augur.evaluate(MODEL, [])
     assert traceback.format_exception_only(augur.Error("x")) == ["augur.Error: x\n"]
 
 
