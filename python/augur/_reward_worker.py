@@ -18,7 +18,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Number
 from pathlib import Path
 from typing import NamedTuple
@@ -35,9 +35,10 @@ def load(file: str, name: str) -> Callable:
     """The function of that name in a file, which finds the modules beside it as a script would."""
     path = Path(file).resolve()
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name_of_module = f"reward_{path.stem}" if path.stem in sys.modules else path.stem  # a math.py replaces no other
+    spec = importlib.util.spec_from_file_location(name_of_module, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name_of_module] = module
     spec.loader.exec_module(module)
     function = module
     for part in name.split("."):
@@ -96,8 +97,10 @@ def _trl_arguments(responses: list[dict]) -> dict:
 
 
 def _listed(scores: object, count: int) -> Sequence:
-    if asyncio.iscoroutine(scores):
+    if inspect.iscoroutine(scores):
         scores = asyncio.run(scores)
+    if isinstance(scores, Iterator):
+        scores = list(scores)
     if isinstance(scores, dict | str) or not hasattr(scores, "__len__"):
         raise TypeError(f"a list of scores was expected, not {scores!r}")
     if len(scores) != count:
@@ -116,7 +119,7 @@ def _number(value: object) -> float:
 
 def result_of(score: object) -> dict:
     """A score, or verl's dict with one, as the engine reads it."""
-    if asyncio.iscoroutine(score):
+    if inspect.iscoroutine(score):
         score = asyncio.run(score)
     figures, answer = {}, None
     if isinstance(score, dict):
@@ -126,7 +129,7 @@ def result_of(score: object) -> dict:
             if name != "score" and (isinstance(value, Number) or hasattr(value, "item")):
                 try:
                     figures[str(name)] = _number(value)
-                except (TypeError, ValueError):  # an array, or not finite: nothing to average
+                except (TypeError, ValueError, OverflowError):  # an array, or not finite: nothing to average
                     continue
         answer = None if score.get("pred") is None else str(score["pred"])
         score = score["score"]
@@ -148,7 +151,7 @@ def serve(connection: socket.socket, make: Callable[[], Callable]) -> None:
     """Loads the function and answers until the engine closes its end."""
 
     def send(answer: dict) -> None:
-        body = json.dumps(answer).encode()
+        body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")  # lone surrogates are no UTF-8
         connection.sendall(struct.pack("<I", len(body)) + body)
 
     try:

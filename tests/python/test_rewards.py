@@ -66,6 +66,12 @@ def among(prompts, completions, **columns):
     assert len(set(prompts)) == 1
     return [float(sum(other < text for other in completions)) for text in completions]
 
+def lazily(completions, **columns):
+    return (0.5 for _ in completions)
+
+def odd(data_source, solution_str, ground_truth, extra_info):
+    return {{"score": 0.5, "pred": "\\ud800", "huge": 10**400}}
+
 def other(a, b):
     return 0
 """
@@ -154,6 +160,20 @@ def test_a_function_that_fails_costs_its_response_alone(name, tmp_path, guesses)
         for part in ("in raises", "in helper", "ValueError: cannot score"):
             assert said.count(part) == 1
     assert {"dies": "exit code 3", "hangs": "longer than reward.timeout_s (2 s)"}.get(name, "") in said
+
+
+@pytest.mark.parametrize("name", ["lazily", "odd"])
+def test_what_a_function_returns_need_not_be_tidy(name, tmp_path, guesses):
+    metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, name))
+    assert all(line["data"]["critic/score/mean"] == 0.5 for line in metrics)
+    assert all(line["data"]["reward/errors"] == 0 for line in metrics)
+
+
+def test_a_file_may_be_named_as_a_module_is(tmp_path, guesses):
+    """As verl's own math.py; what the function imports still finds the other one."""
+    (tmp_path / "math.py").write_text("import fractions\n" + FUNCTIONS)
+    metrics, _ = trained(tmp_path, guesses, "run", reward__python=f"{tmp_path / 'math.py'}:compute_score")
+    assert all(line["data"]["reward/errors"] == 0 for line in metrics)
 
 
 def test_failures_in_an_evaluation_are_counted(tmp_path, guesses):
