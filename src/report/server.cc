@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -25,7 +26,7 @@ namespace http = beast::http;
 using asio::ip::tcp;
 
 constexpr auto kPatience = std::chrono::seconds(30);  // with a browser that says nothing
-constexpr uint32_t kLongestHeader = 16 << 10;
+constexpr uint32_t kLongestHeader = 16 << 10, kLongestBody = 1 << 20;
 
 class LocalServer {
  public:
@@ -54,7 +55,7 @@ class LocalServer {
   }
 
  private:
-  using Request = http::request<http::empty_body>;
+  using Request = http::request<http::string_body>;
   using Response = http::response<http::string_body>;
 
   // One connection, request after request; whatever goes wrong with it ends it alone.
@@ -63,8 +64,9 @@ class LocalServer {
     try {
       bool goes_on = true;
       while (goes_on) {
-        http::request_parser<http::empty_body> parser;
+        http::request_parser<http::string_body> parser;
         parser.header_limit(kLongestHeader);
+        parser.body_limit(kLongestBody);
         stream.expires_after(kPatience);
         co_await http::async_read(stream, buffer, parser, asio::use_awaitable);
         const Response response = Respond(parser.get());
@@ -104,9 +106,12 @@ class LocalServer {
     return answer_(std::string(request.target()));
   }
 
-  bool IsThisMachine(beast::string_view host) const {
-    const std::string port = std::to_string(this->port());
-    return host == "127.0.0.1:" + port || host == "localhost:" + port;
+  // Whatever the port: a forwarded one may have another number.
+  static bool IsThisMachine(beast::string_view host) {
+    const size_t colon = host.find(':');
+    const beast::string_view name = host.substr(0, colon), port = host.substr(std::min(colon, host.size()));
+    const bool is_port = port.find_first_not_of("0123456789", 1) == beast::string_view::npos;
+    return (name == "127.0.0.1" || name == "localhost") && is_port;
   }
 
   tcp::acceptor acceptor_;

@@ -26,9 +26,9 @@ class Server:
         self.url = self.process.stdout.readline().split()[0]
         self.port = int(re.search(r":(\d+)/", self.url)[1])
 
-    def ask(self, target, method="GET", **headers):
+    def ask(self, target, method="GET", body=None, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request(method, target, headers=headers)
+        connection.request(method, target, body, headers)
         answer = connection.getresponse()
         body = answer.read()
         connection.close()
@@ -192,10 +192,12 @@ def test_only_this_machine_is_answered_and_nothing_else_is_served(run, server):
     listening = subprocess.run(["ss", "-Htln", f"sport = :{server.port}"], capture_output=True, text=True).stdout
     assert not listening or "127.0.0.1:" in listening
     assert server.ask("/")[0] == 200
-    for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1", f"127.0.0.1.evil.example:{server.port}"):
+    foreign = ("", ":80", "evil.example", f"evil.example:{server.port}", f"127.0.0.1.evil.example:{server.port}")
+    for host in (*foreign, "localhost.evil.example", f"localhost:{server.port}.evil.example", "127.0.0.1@evil.example"):
         assert server.ask("/", Host=host)[0] == 403
         assert server.ask("/runs.json", Host=host)[0] == 403
-    assert server.ask("/", Host=f"localhost:{server.port}")[0] == 200
+    for host in (f"localhost:{server.port}", "127.0.0.1", "localhost:9000"):  # of a port that ssh forwards
+        assert server.ask("/", Host=host)[0] == 200
     for target in ("/config.yaml", "/../config.yaml", "/%2e%2e/run/config.yaml", "//etc/passwd", "/run/config.yaml"):
         assert server.ask(target)[0] == 404
     for query in ("run=1&step=1", "run=-1&step=1", "run=0", "run=0&step=x", "run=9999999999999999999&step=1"):
@@ -203,6 +205,7 @@ def test_only_this_machine_is_answered_and_nothing_else_is_served(run, server):
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         assert server.ask("/", method=method)[0] == 405
+        assert server.ask("/", method=method, body=b"steps: 1\n")[0] == 405
     assert server.ask("/", method="HEAD") == (200, b"")
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
