@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -160,8 +161,10 @@ bool IsSpareRank(int argc, const char* const* argv) {
 
 // What was printed may still fail to arrive.
 int FlushOutput(int code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (std::cout.flush().good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   ReportFault(fmt::format("standard output: cannot write: {}; check where it goes", std::strerror(errno)));
+  std::cout.clear();  // a further call in this process may have another
+  std::clearerr(stdout);
   return code == 0 ? kUserError : code;
 }
 

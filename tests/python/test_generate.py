@@ -13,7 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import tokenizer_zoo
-from conftest import PROGRAM, run_augur
+from conftest import PROGRAM, ROOT, run_augur
 from model_zoo import FAMILIES, VOCAB, as_lines, edit_config, log_probs, make_model, make_sequences
 from published import smollm2_model
 
@@ -285,6 +285,21 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(models, tmp_pa
     with open("/dev/full", "w") as full:
         command = [PROGRAM, "generate", directory, "--tokens-input", "-", "--max-tokens", "2"]
         done = subprocess.run(command, input=as_lines(PROMPTS), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and "standard output: cannot write" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["tokenize", ROOT / "models" / "tiny"], {"text": "1 2"}),
+        (["score", ROOT / "models" / "tiny"], {"tokens": [1, 2, 3]}),
+        (["verify", "exact"], {"response": "1", "answer": "1"}),
+    ],
+)
+def test_lines_that_cannot_be_written_are_an_error(words, line):
+    with open("/dev/full", "w") as full:
+        command = [PROGRAM, *words]
+        done = subprocess.run(command, input=json.dumps(line), stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2 and "standard output: cannot write" in done.stderr
 
 
