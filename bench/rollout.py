@@ -7,7 +7,8 @@
     python bench/rollout.py --device cuda --batch 256 --prompt 256 --new 256
 
 Augur records the top-20 at every position; transformers records nothing. Both sample at temperature 1 and neither stops
-early. transformers runs in each dtype asked for, and the ratio is to the better of them.
+early. transformers runs in each dtype asked for, and the ratio is to the better of them. With --cpu both have the named
+instructions and no larger ones, in a process of its own for each name.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -35,19 +37,26 @@ SMOLLM2_135M = dict(
     rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
 )
 
+# What keeps torch, oneDNN and MKL to a set of instructions. They read it when they are loaded.
+PEER_ENVIRONMENT = {
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    "avx512bf16": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "MKL_ENABLE_INSTRUCTIONS": "AVX512_E3"},
+    "amx": {},
+}
+
 
 def random_model(directory: Path) -> None:
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**SMOLLM2_135M)).to(torch.bfloat16).save_pretrained(directory)
 
 
-def run_augur(o: argparse.Namespace, model: str, threads: int, cpu: str) -> dict:
+def run_augur(o: argparse.Namespace, model: str, threads: int) -> dict:
     """The figures of `augur bench rollout`: the better of two runs, as transformers' process is warm, too."""
     command = [PROGRAM, "bench", "rollout", model, "--device", o.device, "--precision", o.precision, "--json"]
     command += ["--batch", o.batch, "--prompt", o.prompt, "--new", o.new, "--support", 20, "--rounds", 2]
     command += ["--threads", threads]
-    environment = os.environ | ({"AUGUR_CPU": cpu} if cpu else {})
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, env=environment)
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stderr.strip())
     return json.loads(done.stdout)
@@ -74,26 +83,51 @@ def run_transformers(o: argparse.Namespace, model: torch.nn.Module, prompts: lis
 
 
 def measure(o: argparse.Namespace, model: str, peers: dict[str, torch.nn.Module]) -> list[dict]:
-    """A row for each number of threads and set of instructions."""
+    """A row for each number of threads."""
     vocab_size = next(iter(peers.values())).config.vocab_size
     rng = random.Random(0)
     prompts = [[rng.randrange(vocab_size) for _ in range(o.prompt)] for _ in range(o.batch)]
     rows = []
     for threads in o.threads:
         torch.set_num_threads(threads)
-        ours: dict[str, list[dict]] = {cpu: [] for cpu in o.cpu}
+        ours: list[dict] = []
         theirs: dict[str, list[float]] = {dtype: [] for dtype in peers}
         for _ in range(o.rounds):  # in turns, so that a busy machine slows all of them alike
-            for cpu in o.cpu:
-                ours[cpu].append(run_augur(o, model, threads, cpu))
+            ours.append(run_augur(o, model, threads))
             for dtype, peer in peers.items():
                 theirs[dtype].append(run_transformers(o, peer, prompts))
         peer_best = {dtype: max(speeds) for dtype, speeds in theirs.items()}
-        for runs in ours.values():
-            best = max(runs, key=lambda run: run["new_tokens_per_s"])
-            speed = best["new_tokens_per_s"]
-            row = {"threads": threads, "cpu": best["cpu"], "augur": speed, "transformers": peer_best}
-            rows.append(row | {"ratio": speed / max(peer_best.values())})
+        best = max(ours, key=lambda run: run["new_tokens_per_s"])
+        speed = best["new_tokens_per_s"]
+        row = {"threads": threads, "cpu": best["cpu"], "augur": speed, "transformers": peer_best}
+        rows.append(row | {"ratio": speed / max(peer_best.values())})
+    return rows
+
+
+def measure_here(o: argparse.Namespace) -> list[dict]:
+    with tempfile.TemporaryDirectory() as made:
+        model = o.model or made
+        if not o.model:
+            random_model(Path(made))
+        peers = {
+            dtype: AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(o.device).eval()
+            for dtype in o.peer_dtypes
+        }
+        return measure(o, model, peers)
+
+
+def measure_each_cpu(cpus: list[str]) -> list[dict]:
+    """The rows of this program with each set of instructions, which a process can choose only before it starts."""
+    at = sys.argv.index("--cpu")
+    others = sys.argv[1:at] + sys.argv[at + 1 + len(cpus) :]
+    rows = []
+    for cpu in cpus:
+        command = [sys.executable, __file__, *others] + ([] if "--json" in others else ["--json"])
+        environment = os.environ | {"AUGUR_CPU": cpu} | PEER_ENVIRONMENT[cpu]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+        if done.returncode != 0:
+            raise SystemExit(done.returncode)
+        rows += json.loads(done.stdout.splitlines()[-1])["rows"]
     return rows
 
 
@@ -120,7 +154,7 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16", help="Augur's: fp32, bf16 or fp8")
     parser.add_argument("--peer-dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--threads", nargs="+", type=int, default=[len(os.sched_getaffinity(0))], help="of both")
-    parser.add_argument("--cpu", nargs="+", default=[""], help="avx2, avx512, avx512bf16 or amx (default: the best)")
+    parser.add_argument("--cpu", nargs="+", choices=PEER_ENVIRONMENT, help="default: the best there is")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--new", type=int, default=64)
@@ -128,15 +162,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     o = parser.parse_args()
 
-    with tempfile.TemporaryDirectory() as made:
-        model = o.model or made
-        if not o.model:
-            random_model(Path(made))
-        peers = {
-            dtype: AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(o.device).eval()
-            for dtype in o.peer_dtypes
-        }
-        rows = measure(o, model, peers)
+    rows = measure_each_cpu(o.cpu) if o.cpu else measure_here(o)
     if o.json:
         print(json.dumps(rows[0] | {"rows": rows, "load": os.getloadavg()[0]}))
     else:

@@ -2,8 +2,12 @@
 in build/ in a source tree, or in site-packages/augur where the package was installed editable."""
 
 import ctypes
+import os
 import sys
 from pathlib import Path
+
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # before torch loads OpenMP; why: src/cli/main.cc
 
 import torch
 

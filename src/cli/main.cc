@@ -1,14 +1,38 @@
 // The program `augur` on its own; everything in it is in the shared library that Python loads.
+#include <dlfcn.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
 #include "cli/program.h"
 
+namespace {
+
+template <typename Function>
+Function* Find(void* library, const char* name) {
+  void* found = dlsym(library, name);
+  if (found == nullptr) {
+    std::fprintf(stderr, "augur: %s\n", dlerror());
+    std::exit(1);
+  }
+  return reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit fails, and is reported, like any other
-  augur_set_python(AUGUR_PYTHON, AUGUR_PACKAGE);
-  const int code = augur_main(argc, argv, nullptr);
+  // OpenMP's threads wait for each other by spinning, milliseconds long, which on cores that others use costs
+  // a step two to three times its time. It reads this when it is loaded, so the library comes after.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
+  void* library = dlopen("libaugur_torch.so", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    std::fprintf(stderr, "augur: %s\n", dlerror());
+    return 1;
+  }
+  Find<decltype(augur_set_python)>(library, "augur_set_python")(AUGUR_PYTHON, AUGUR_PACKAGE);
+  const int code = Find<decltype(augur_main)>(library, "augur_main")(argc, argv, nullptr);
   std::fflush(nullptr);
   // Not return: torch's libraries do not all survive the destructors of their statics at the end of a
   // program.

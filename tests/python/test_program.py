@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,18 @@ def test_the_module_writes_and_returns_what_the_program_does(args):
     stdin = '{"text": "1 2 3"}\n'
     alone, module = run_augur(*args, stdin=stdin, check=False), run_module(*args, stdin=stdin)
     assert (module.returncode, module.stdout, module.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+
+
+@pytest.mark.parametrize("command", [[PROGRAM], [sys.executable, "-m", "augur"]], ids=["program", "module"])
+@pytest.mark.parametrize("setting", ["", "GOMP_SPINCOUNT=77", "OMP_WAIT_POLICY=active"])
+def test_threads_wait_without_spinning_long_unless_told_to(command, setting):
+    """Where others use the cores, OpenMP's usual milliseconds of spinning multiply a step's time."""
+    own = {name: value for name, value in ENVIRONMENT.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    told = dict([setting.split("=")]) if setting else {}
+    environment = own | told | {"OMP_DISPLAY_ENV": "verbose"}
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, env=environment, check=True)
+    spins = int(re.search(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)[1])
+    assert spins > 1e6 if "active" in setting else spins == (77 if setting else 1000)
 
 
 def test_one_library_serves_operators_and_program():
