@@ -44,7 +44,7 @@ inline constexpr std::array<std::string_view, 3> kNamesOf<Thinking>{"default", "
 enum class Shard {
   kNone,    // nothing: each has all of it
   kStates,  // master weights and AdamW's states
-  kFull,    // the layers' weights too
+  kFull,    // the weights too
   kAuto,    // the first of these with which the model fits
 };
 template <>

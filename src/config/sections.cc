@@ -243,8 +243,7 @@ void ParallelSection::Fields(FieldList& list) {
   list.Section("parallel", "Several processes, started by torchrun or srun (docs/scaling.md).");
   list.Add("shard", shard,
            "What the ranks divide among themselves: none (each has all of it), states (master weights and "
-           "AdamW's states, and gradients as they are made), full (the layers' weights too, gathered while "
-           "they "
+           "AdamW's states, and gradients as they are made), full (the weights too, gathered while they "
            "are used), or auto, the first of these with which the model fits.")
       .MayChangeOnResume();
   list.Add(

@@ -41,7 +41,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
     LayerStore* const store = known->options.store;
     const size_t layer = known->options.layer;
-    if (store != nullptr) store->Acquire(layer, static_cast<int64_t>(layer) - 1);
+    const PartUse there(store, layer, static_cast<int64_t>(layer) - 1);
     const LayerOutput out = known->Compute(x);
     variable_list outputs, output_grads;
     for (size_t i = 0; i < grads.size(); ++i) {
@@ -64,7 +64,6 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     }
     if (store != nullptr) {
       store->TakeGradients(layer, gradients);
-      store->Release(layer);
       gradients.assign(parameters.size(), at::Tensor());
     }
     result.insert(result.end(), gradients.begin(), gradients.end());

@@ -59,7 +59,11 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
                 "replay what the same model recorded");
   }
   ForwardOutput out;
-  at::Tensor hidden = at::embedding(model.embedding, batch.tokens, config.pad_token);
+  at::Tensor hidden;
+  {
+    const PartUse embedding(options.store, EmbeddingPart(model), 0);
+    hidden = at::embedding(model.embedding, batch.tokens, config.pad_token);
+  }
   const LinearOptions products{.recompute = options.recompute_cheap && !options.checkpoint_layers,
                                .fp8 = options.fp8};
   const auto forward = options.checkpoint_layers ? CheckpointedLayerForward : LayerForward;
@@ -73,11 +77,8 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
                             .products = products,
                             .store = options.store,
                             .layer = i};
-    if (options.store != nullptr) {
-      options.store->Acquire(i, i + 1 < model.layers.size() ? static_cast<int64_t>(i) + 1 : -1);
-    }
+    const PartUse there(options.store, i, PartAfter(model, i));
     const LayerOutput result = forward(config, layer, config.rotary[i] ? rotated : unrotated, hidden, here);
-    if (options.store != nullptr) options.store->Release(i);
     hidden = result.hidden;
     if (hidden.requires_grad()) hidden.register_hook([](const at::Tensor&) { CheckStop(); });
     if (!layer.sparse()) continue;

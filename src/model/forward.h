@@ -42,7 +42,8 @@ struct ForwardOptions {
   bool fp8 = false;
   // Send tokens through these experts instead of those the router would choose; one entry per sparse layer.
   const Routing* replay = nullptr;
-  // Where the layers' weights are while they are not used; null: in the model. Goes with checkpoint_layers.
+  // Where the weights are while they are not used; null: in the model. Goes with checkpoint_layers. After a
+  // forward the head is on its way: the caller must acquire it (PartUse).
   LayerStore* store = nullptr;
 };
 

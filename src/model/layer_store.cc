@@ -2,15 +2,20 @@
 
 namespace augur {
 
-void PassLayers(LayerStore& store, size_t layers, bool backward) {
+void PassParts(LayerStore& store, const Model& model, bool backward) {
+  const size_t layers = model.layers.size();
+  {
+    const PartUse embedding(&store, EmbeddingPart(model), 0);
+  }
   for (size_t i = 0; i < layers; ++i) {
-    store.Acquire(i, i + 1 < layers ? static_cast<int64_t>(i) + 1 : -1);
-    store.Release(i);
+    const PartUse layer(&store, i, PartAfter(model, i));
+  }
+  {
+    const PartUse head(&store, HeadPart(model));
   }
   for (size_t i = layers; backward && i-- > 0;) {
-    store.Acquire(i, static_cast<int64_t>(i) - 1);
+    const PartUse layer(&store, i, static_cast<int64_t>(i) - 1);
     store.TakeGradients(i, {});
-    store.Release(i);
   }
 }
 

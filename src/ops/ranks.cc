@@ -34,9 +34,9 @@ at::Tensor Ranks::Outgoing(const at::Tensor& tensor) const {
   return (group_.gpu ? tensor : tensor.cpu()).contiguous();
 }
 
-at::Tensor Ranks::Done(const std::function<at::Tensor()>& start) const {
+at::Tensor Ranks::Call(const std::function<at::Tensor()>& function) const {
   try {
-    return Wait(start());
+    return function();
   } catch (const std::exception& fault) {  // of torch, or of Gloo
     const auto* torch_fault = dynamic_cast<const c10::Error*>(&fault);
     const std::string why = torch_fault != nullptr ? torch_fault->what_without_backtrace() : fault.what();
@@ -49,7 +49,7 @@ at::Tensor Ranks::Done(const std::function<at::Tensor()>& start) const {
 at::Tensor Ranks::Reduce(const at::Tensor& tensor, const char* operation) const {
   static const auto reduce =
       Operator<at::Tensor(const at::Tensor&, std::string, std::string)>("_c10d_functional::all_reduce");
-  return Done([&] { return reduce.call(tensor, operation, group_.name); });
+  return Call([&] { return Wait(reduce.call(tensor, operation, group_.name)); });
 }
 
 at::Tensor Ranks::Sum(const at::Tensor& tensor) const {
@@ -69,26 +69,29 @@ double Ranks::Max(double value) const {
 }
 
 at::Tensor Ranks::Gather(const at::Tensor& mine) const {
-  if (alone()) return mine;
-  return FinishGather(StartGather(mine), mine);
-}
-
-at::Tensor Ranks::StartGather(const at::Tensor& mine) const {
-  static const auto gather = Operator<at::Tensor(const at::Tensor&, int64_t, std::string)>(
-      "_c10d_functional::all_gather_into_tensor");
-  return gather.call(Outgoing(mine), size(), group_.name);
-}
-
-at::Tensor Ranks::FinishGather(const at::Tensor& started, const at::Tensor& mine) const {
-  return Done([&] { return started; }).to(mine.device());
+  return alone() ? mine : Finish(StartGather(mine), mine.device());
 }
 
 at::Tensor Ranks::ScatterSum(const at::Tensor& all) const {
-  if (alone()) return all;
+  return alone() ? all : Finish(StartScatterSum(all), all.device());
+}
+
+Ranks::Started Ranks::StartGather(const at::Tensor& mine) const {
+  static const auto gather = Operator<at::Tensor(const at::Tensor&, int64_t, std::string)>(
+      "_c10d_functional::all_gather_into_tensor");
+  const at::Tensor sent = Outgoing(mine);
+  return {sent, Call([&] { return gather.call(sent, size(), group_.name); })};
+}
+
+Ranks::Started Ranks::StartScatterSum(const at::Tensor& all) const {
   static const auto scatter = Operator<at::Tensor(const at::Tensor&, std::string, int64_t, std::string)>(
       "_c10d_functional::reduce_scatter_tensor");
-  const at::Tensor out = Outgoing(all);
-  return Done([&] { return scatter.call(out, "sum", size(), group_.name); }).to(all.device());
+  const at::Tensor sent = Outgoing(all);
+  return {sent, Call([&] { return scatter.call(sent, "sum", size(), group_.name); })};
+}
+
+at::Tensor Ranks::Finish(const Started& started, at::Device device) const {
+  return Call([&] { return Wait(started.result); }).to(device);
 }
 
 std::vector<std::string> Ranks::GatherBytes(const std::string& mine) const {

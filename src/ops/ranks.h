@@ -46,11 +46,17 @@ class Ranks {
 
   // mine [n] of every rank, one after the other: [size * n].
   at::Tensor Gather(const at::Tensor& mine) const;
-  // The same in two parts, between which the data travels: what StartGather returns goes to FinishGather.
-  at::Tensor StartGather(const at::Tensor& mine) const;
-  at::Tensor FinishGather(const at::Tensor& started, const at::Tensor& mine) const;
   // The sum of all ranks' tensors [size * n], of which each rank gets its own part [n].
   at::Tensor ScatterSum(const at::Tensor& all) const;
+
+  // Both in two parts, between which the data travels: on NCCL's own stream, or in Gloo's threads. `sent`
+  // stays where it is until Finish, which returns the result on `device`.
+  struct Started {
+    at::Tensor sent, result;
+  };
+  Started StartGather(const at::Tensor& mine) const;
+  Started StartScatterSum(const at::Tensor& all) const;
+  at::Tensor Finish(const Started& started, at::Device device) const;
 
   // Every rank's bytes, in the order of the ranks.
   std::vector<std::string> GatherBytes(const std::string& mine) const;
@@ -74,8 +80,8 @@ class Ranks {
   // As the group takes it.
   at::Tensor Outgoing(const at::Tensor& tensor) const;
   at::Tensor Reduce(const at::Tensor& tensor, const char* operation) const;
-  // What `start` began, waited for.
-  at::Tensor Done(const std::function<at::Tensor()>& start) const;
+  // Calls torch; a fault of it means that a rank is lost.
+  at::Tensor Call(const std::function<at::Tensor()>& function) const;
 
   ProcessGroup group_;
 };

@@ -60,6 +60,9 @@ class Backend {
 
   // Takes over the model's current weights.
   virtual void UpdateWeights(const Model& model) = 0;
+  // Gives the memory of those that are not shared with the model back until the next UpdateWeights.
+  virtual void ReleaseWeights() = 0;
+  virtual int64_t weight_bytes() const = 0;  // of those
 };
 
 std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const EngineOptions& options);

@@ -53,9 +53,7 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
   options.memory_share = config.rollout.memory_share;
   options.max_batch = config.rollout.max_batch;
   options.record_routing = config.rollout.replay_routing;
-  // Sharded layers come and go.
-  const bool comes_and_goes = config.parallel.shard == Shard::kFull && ThisProcessGroup().size > 1;
-  options.own_weights = Overlaps(config, device) || comes_and_goes;
+  options.own_weights = Overlaps(config, device);
   return options;
 }
 

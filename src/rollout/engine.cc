@@ -118,6 +118,13 @@ void Engine::ReleaseMemory() {
   state_->reserved = 0;
 }
 
+void Engine::ReleaseWeights() {
+  ReleaseMemory();
+  state_->backend->ReleaseWeights();
+}
+
+int64_t Engine::weight_bytes() const { return state_->backend->weight_bytes(); }
+
 const EngineStats& Engine::stats() const { return state_->stats; }
 
 }  // namespace augur

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "config/options.h"
+#include "model/layer_store.h"
 #include "model/model.h"
 #include "rollout/rollout.h"
 
@@ -43,6 +44,8 @@ struct EngineOptions {
   int64_t max_batch = 0;
   // Copies weights even where they could be shared, so that they may change while the engine generates.
   bool own_weights = false;
+  // Where the model's weights are while they are not used, which are then copied; null: in the model.
+  LayerStore* store = nullptr;
   // Record the experts of every token; on the CPU, for models that have some.
   bool record_routing = false;
   // Bytes for keys and values; 0 takes memory_share of what is free. Tests make it small.
@@ -140,6 +143,10 @@ class Engine {
 
   // Gives the memory of keys and values back until the next Generate.
   void ReleaseMemory();
+  // Gives copies of weights back, too; UpdateWeights must come before the next Generate.
+  void ReleaseWeights();
+  // Of weights that are not shared with the model.
+  int64_t weight_bytes() const;
 
   const EngineStats& stats() const;  // of the last Generate
 

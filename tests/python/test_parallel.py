@@ -60,8 +60,8 @@ def assert_close(lines: list[dict], expected: list[dict], tolerance: float = 1e-
     for line, truth in zip(lines, expected, strict=True):
         assert line["data"].keys() == truth["data"].keys()
         for name, value in truth["data"].items():
-            # Differences between trainer and engine are rounding and nothing else.
-            absolute = 5e-6 if name.startswith("mismatch") else 1e-7
+            # Differences between trainer and engine are rounding and nothing else; those of log-probs carry theirs.
+            absolute = 5e-6 if name.startswith("mismatch") else 5e-7 if name == "actor/ppo_kl" else 1e-7
             assert line["data"][name] == pytest.approx(value, rel=tolerance, abs=absolute), (line["step"], name)
 
 
@@ -109,9 +109,12 @@ def test_any_number_of_ranks_gives_the_figures_of_one(tmp_path, guesser, alone, 
     assert [(p["step"], p["tokens"], p["outside"]) for p in points] == [
         (p["step"], p["tokens"], p["outside"]) for p in expected
     ]
-    bytes_kept, all_bytes = (read_metrics(d)[-1]["data"]["perf/state_memory_gb"] for d in (run, alone))
-    share = 1 if shard == "none" else (1 + 2 / ranks) / 3  # full: and of the layers 1 / ranks
-    assert 1 / ranks < bytes_kept / all_bytes < (0.95 if shard == "full" else 1.03) * share
+    figures, truth = (read_metrics(directory)[-1]["data"] for directory in (run, alone))
+    share = {"none": 1, "states": (1 + 2 / ranks) / 3, "full": 1 / ranks}[shard]
+    assert share <= figures["perf/state_memory_gb"] / truth["perf/state_memory_gb"] < 1.05 * share
+    # The rollout's copy is given back while the step learns.
+    assert truth["perf/rollout_weights_gb"] > 0
+    assert figures["perf/rollout_weights_gb"] == (0 if shard == "full" else truth["perf/rollout_weights_gb"])
     model, truth = (load_file(directory / "model" / "model.safetensors") for directory in (run, alone))
     for name, tensor in truth.items():
         assert model[name].allclose(tensor, rtol=1e-4, atol=1e-6), name
@@ -189,10 +192,8 @@ def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, r
 def test_one_rank_of_many_can_be_measured_alone():
     flags = ["--tokens", "64", "--length", "32", "--rounds", "1", "--json"]
     figures = json.loads(run_augur("bench", "train", "--ranks", "8", "--shard", "full", *flags).stdout)
-    # smollm2-135m: embedding whole in bf16, an eighth of the rest.
-    embedding, all_of_it = 49152 * 576, 134_515_008
-    expected = 2 * embedding + (2 * (all_of_it - embedding) + 12 * all_of_it) / 8
-    assert figures["weights_and_states_gib"] * 2**30 == pytest.approx(expected, rel=0.01)
+    # smollm2-135m: an eighth of weights in bf16, master weights and states.
+    assert figures["weights_and_states_gib"] * 2**30 == pytest.approx(14 * 134_515_008 / 8, rel=0.01)
 
 
 def test_eval_generate_and_score_use_all_ranks(tmp_path):

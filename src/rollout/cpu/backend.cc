@@ -29,6 +29,7 @@ class CpuBackend : public Backend {
         precision_(options.precision),
         kv_precision_(options.kv_precision),
         parts_(options.parts),
+        store_(options.store),
         routing_width_(options.record_routing
                            ? std::ranges::count(config_.sparse, true) * config_.moe.experts_per_token
                            : 0),
@@ -95,10 +96,12 @@ class CpuBackend : public Backend {
   std::span<const uint8_t> routing() const override { return routing_; }
 
   void UpdateWeights(const Model& model) override {
-    weights_.Load(model);
+    weights_.Load(model, store_);
     frequencies_ = model.inverse_frequencies.cpu();
     rotations_ = {};
   }
+  void ReleaseWeights() override { weights_.Release(); }
+  int64_t weight_bytes() const override { return weights_.released() ? 0 : weights_.bytes(); }
 
  private:
   // Calls work(forward, begin, end) for parts of `count` sequences with `tokens` tokens together, in
@@ -173,6 +176,7 @@ class CpuBackend : public Backend {
   const RolloutPrecision precision_;
   const KvPrecision kv_precision_;
   PartTimer* const parts_;
+  LayerStore* const store_;
   const int64_t routing_width_;  // bytes for each token; 0: not recorded
   std::vector<uint8_t> routing_;
   CpuWeights weights_;

@@ -61,8 +61,15 @@ GemmFormat LinearFormat(RolloutPrecision precision) {
 }
 
 CpuWeights::CpuWeights(const ModelConfig& config, RolloutPrecision precision)
-    : config_(config), precision_(precision), layers_(config.layers) {
-  const GemmFormat linear = LinearFormat(precision), plain = HeadFormat(precision);
+    : config_(config), precision_(precision) {
+  Allocate();
+}
+
+void CpuWeights::Allocate() {
+  const ModelConfig& config = config_;
+  const GemmFormat linear = LinearFormat(precision_), plain = HeadFormat(precision_);
+  layers_.resize(config.layers);
+  bytes_ = 0;
   auto take = [&](PackedWeights weight) {
     bytes_ += weight.outputs() * weight.width() * (weight.format() == GemmFormat::kFloat ? 4 : 2);
     return CpuLinear{std::move(weight), {}};
@@ -82,7 +89,14 @@ CpuWeights::CpuWeights(const ModelConfig& config, RolloutPrecision precision)
   if (!config.tied_head) embedding_ = PackedWeights(plain, config.vocab_size, config.hidden_size);
 }
 
-void CpuWeights::Load(const Model& model) {
+void CpuWeights::Release() {
+  layers_.clear();
+  head_ = CpuLinear();
+  embedding_ = PackedWeights();
+}
+
+void CpuWeights::Load(const Model& model, LayerStore* store) {
+  if (released()) Allocate();
   auto load_norm = [&](const at::Tensor& from, std::vector<float>* to) {
     LoadVector(from, precision_, from.numel(), to);
   };
@@ -102,11 +116,17 @@ void CpuWeights::Load(const Model& model) {
     }
   };
   for (size_t i = 0; i < layers_.size(); ++i) {
+    const PartUse there(store, i, PartAfter(model, i));
     for (size_t slot = 0; slot < kSlots; ++slot) load(model.layers[i][slot], &layers_[i][slot]);
   }
   load_norm(model.norm, &norm_);
-  LoadMatrix(model.head, &head_.weight);
-  if (!config_.tied_head) LoadMatrix(model.embedding, &embedding_);
+  {
+    const PartUse there(store, HeadPart(model));
+    LoadMatrix(model.head, &head_.weight);
+  }
+  if (config_.tied_head) return;
+  const PartUse there(store, EmbeddingPart(model));
+  LoadMatrix(model.embedding, &embedding_);
 }
 
 void CpuWeights::Embed(int32_t token, float* to) const {

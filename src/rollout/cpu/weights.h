@@ -39,7 +39,11 @@ class CpuWeights {
  public:
   CpuWeights(const ModelConfig& config, RolloutPrecision precision);
 
-  void Load(const Model& model);
+  // From the model, or part by part from its store where there is one.
+  void Load(const Model& model, LayerStore* store);
+  // Gives the memory back until the next Load.
+  void Release();
+  bool released() const { return layers_.empty(); }
 
   const std::vector<CpuLayer>& layers() const { return layers_; }
   const PackedWeights& head() const { return head_.weight; }
@@ -50,6 +54,8 @@ class CpuWeights {
   void Embed(int32_t token, float* to) const;
 
  private:
+  void Allocate();
+
   ModelConfig config_;
   RolloutPrecision precision_;
   std::vector<CpuLayer> layers_;

@@ -21,7 +21,7 @@ class CudaBackend : public Backend {
   CudaBackend(const Model& model, const EngineOptions& options)
       : device_(model.embedding.device()),
         kv_fp8_(options.kv_precision == KvPrecision::kFp8),
-        weights_(model, options.precision, options.own_weights),
+        weights_(model, options.precision, options.own_weights, options.store),
         forward_(weights_, options.parts),
         decoder_(weights_, forward_, pages_) {}
 
@@ -85,6 +85,12 @@ class CudaBackend : public Backend {
     decoder_.DropAhead();
     if (weights_.Update(model)) decoder_.DropGraphs();
   }
+  // Graphs stay: they are dropped where new weights do not come to the same addresses.
+  void ReleaseWeights() override {
+    decoder_.DropAhead();
+    weights_.Release();
+  }
+  int64_t weight_bytes() const override { return weights_.bytes(); }
 
  private:
   // memory [layers, 2, pages, ...].

@@ -4,25 +4,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
+#include <set>
+#include <utility>
+
 #include "kernels/layer/quantise_rows.h"
 #include "ops/device.h"
 #include "ops/typed_data.h"
 
 namespace augur {
 namespace {
-
-// Every parameter of two models of one shape but the head, side by side.
-template <typename F>
-void ForEachPair(const Model& from, Model& to, F f) {
-  f(from.embedding, to.embedding);
-  f(from.norm, to.norm);
-  for (size_t i = 0; i < from.layers.size(); ++i) {
-    for (size_t slot = 0; slot < kSlots; ++slot) {
-      f(from.layers[i][slot].weight, to.layers[i][slot].weight);
-      f(from.layers[i][slot].bias, to.layers[i][slot].bias);
-    }
-  }
-}
 
 // weight [..., out, in], rounded by output channel, where `to` stands already or to new memory.
 void Quantise(const at::Tensor& weight, Fp8Rows* to) {
@@ -46,59 +36,119 @@ void Quantise(const at::Tensor& weight, CudaLinear* to) {
 
 }  // namespace
 
-CudaWeights::CudaWeights(const Model& model, RolloutPrecision precision, bool own)
+CudaWeights::CudaWeights(const Model& model, RolloutPrecision precision, bool own, LayerStore* store)
     : fp8_(precision == RolloutPrecision::kFp8),
-      own_(own),
-      dtype_(precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16) {
+      own_(own || store != nullptr),
+      store_(store),
+      dtype_(precision == RolloutPrecision::kFp32 ? at::kFloat : at::kBFloat16),
+      one_(at::ones({}, model.embedding.options().dtype(at::kFloat).requires_grad(false))) {
   Update(model);
+}
+
+void CudaWeights::Take(const at::Tensor& from, at::Tensor* to) {
+  if (!from.defined()) return;
+  if (!own_ && from.scalar_type() == dtype_ && from.is_contiguous()) {
+    *to = from.detach();
+  } else if (!to->defined()) {
+    *to = from.detach().to(dtype_, /*non_blocking=*/false, /*copy=*/true).contiguous();
+  } else {
+    to->copy_(from);
+  }
+}
+
+void CudaWeights::TakeLayer(const Model& model, size_t layer) {
+  LayerWeights& mine = model_.layers[layer];
+  CudaLayer& linears = layers_[layer];
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    Take(model.layers[layer][slot].weight, &mine[slot].weight);
+    Take(model.layers[layer][slot].bias, &mine[slot].bias);
+  }
+  for (const ModuleSpec& spec : LayerTable(model_.config, static_cast<int64_t>(layer))) {
+    if (!IsLinear(spec.role) || spec.experts > 0) continue;
+    CudaLinear& to = linears[spec.slot];
+    to.bias = mine[spec.slot].bias;
+    if (fp8_) {
+      Quantise(mine[spec.slot].weight, &to);
+    } else {
+      to.weight = mine[spec.slot].weight;
+    }
+  }
+  const at::Tensor &gate_up = mine[kExpertsGateUp].weight, &down = mine[kExpertsDown].weight;
+  if (fp8_ && mine.sparse() && HasFp8GroupedProduct(gate_up) && HasFp8GroupedProduct(down)) {
+    Quantise(gate_up, &linears.experts_gate_up);
+    Quantise(down, &linears.experts_down);
+  }
 }
 
 bool CudaWeights::Update(const Model& model) {
   const at::NoGradGuard no_grad;
-  const bool first = model_.layers.empty();
-  if (first) {
-    one_ = at::ones({}, model.embedding.options().dtype(at::kFloat));
-    model_ = model;  // for the structure; the tensors are replaced below
+  if (layers_.empty()) {
+    model_ = model;  // for the structure; the weights are taken below
+    ForgetWeights();
     layers_.resize(model.layers.size());
   }
-  bool moved = first;
-  const auto take = [&](const at::Tensor& from, at::Tensor& to) {
-    if (!from.defined()) return;
-    if (!own_ && from.scalar_type() == dtype_ && from.is_contiguous()) {
-      moved |= from.data_ptr() != to.data_ptr();
-      to = from.detach();
-    } else if (first) {
-      to = from.detach().to(dtype_, /*non_blocking=*/false, /*copy=*/true).contiguous();
-    } else {
-      to.copy_(from);
-    }
-  };
-  ForEachPair(model, model_, take);
-  if (model.config.tied_head) {
-    model_.head = model_.embedding;
-  } else {
-    take(model.head, model_.head);
-  }
   for (size_t i = 0; i < layers_.size(); ++i) {
-    for (const ModuleSpec& spec : LayerTable(model_.config, static_cast<int64_t>(i))) {
-      if (!IsLinear(spec.role) || spec.experts > 0) continue;
-      const ModuleWeights& from = model_.layers[i][spec.slot];
-      CudaLinear& to = layers_[i][spec.slot];
-      to.bias = from.bias;
-      if (fp8_) {
-        Quantise(from.weight, &to);
-      } else {
-        to.weight = from.weight;
-      }
-    }
-    const LayerWeights& layer = model_.layers[i];
-    const at::Tensor &gate_up = layer[kExpertsGateUp].weight, &down = layer[kExpertsDown].weight;
-    if (fp8_ && layer.sparse() && HasFp8GroupedProduct(gate_up) && HasFp8GroupedProduct(down)) {
-      Quantise(gate_up, &layers_[i].experts_gate_up);
-      Quantise(down, &layers_[i].experts_down);
+    const PartUse there(store_, i, PartAfter(model, i));
+    TakeLayer(model, i);
+  }
+  Take(model.norm, &model_.norm);
+  {
+    const PartUse there(store_, HeadPart(model));
+    Take(model.head, &model_.head);
+  }
+  if (model.config.tied_head) {
+    model_.embedding = model_.head;
+  } else {
+    const PartUse there(store_, EmbeddingPart(model));
+    Take(model.embedding, &model_.embedding);
+  }
+  std::vector<const void*> addresses;
+  for (const at::Tensor& tensor : Tensors()) addresses.push_back(tensor.const_data_ptr());
+  return std::exchange(addresses_, addresses) != addresses;
+}
+
+void CudaWeights::ForgetWeights() {
+  layers_.clear();
+  model_.embedding = model_.norm = model_.head = at::Tensor();
+  for (LayerWeights& layer : model_.layers) {
+    for (ModuleWeights& module : layer) module.weight = module.bias = at::Tensor();
+  }
+}
+
+int64_t CudaWeights::bytes() const {
+  std::set<const void*> seen;
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : Tensors()) {
+    const bool shared = !own_ && tensor.scalar_type() == dtype_;
+    if (!shared && seen.insert(tensor.const_data_ptr()).second)
+      bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+std::vector<at::Tensor> CudaWeights::Tensors() const {
+  std::vector<at::Tensor> tensors;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined()) tensors.push_back(tensor);
+  };
+  for (const at::Tensor& tensor : {model_.head, model_.embedding, model_.norm}) add(tensor);
+  for (const LayerWeights& layer : model_.layers) {
+    for (const ModuleWeights& module : layer) {
+      add(module.weight);
+      add(module.bias);
     }
   }
-  return moved;
+  for (const CudaLayer& layer : layers_) {
+    for (const CudaLinear& linear : layer) {
+      add(linear.weight);
+      add(linear.scale);
+    }
+    for (const Fp8Rows& experts : {layer.experts_gate_up, layer.experts_down}) {
+      add(experts.values);
+      add(experts.scale);
+    }
+  }
+  return tensors;
 }
 
 }  // namespace augur

@@ -25,13 +25,18 @@ struct CudaLayer : std::array<CudaLinear, kSlots> {
 };
 
 // Weights of the precision's own type are shared with the model, unless `own`, so that an update in place
-// costs nothing; others are copies, and FP8 is rounded from them.
+// costs nothing; others are copies, and FP8 is rounded from them. Where the model has a store all are copies,
+// taken part by part.
 class CudaWeights {
  public:
-  CudaWeights(const Model& model, RolloutPrecision precision, bool own);
+  CudaWeights(const Model& model, RolloutPrecision precision, bool own, LayerStore* store);
 
   // Takes over the model's current weights. True where a tensor stands at another address than before.
   bool Update(const Model& model);
+  // Gives the memory of copies back until the next Update.
+  void Release() { ForgetWeights(); }
+  // Of copies.
+  int64_t bytes() const;
 
   const Model& model() const { return model_; }
   const std::vector<CudaLayer>& layers() const { return layers_; }
@@ -41,11 +46,19 @@ class CudaWeights {
   const at::Tensor& one() const { return one_; }
 
  private:
+  // What generation reads, in a fixed order.
+  std::vector<at::Tensor> Tensors() const;
+  void ForgetWeights();
+  void Take(const at::Tensor& from, at::Tensor* to);
+  void TakeLayer(const Model& model, size_t layer);
+
   bool fp8_, own_;
+  LayerStore* store_;
   at::ScalarType dtype_;
   at::Tensor one_;
   Model model_;  // detached; shared or copied
   std::vector<CudaLayer> layers_;
+  std::vector<const void*> addresses_;  // of Tensors(), after the last Update
 };
 
 }  // namespace augur

@@ -1,5 +1,7 @@
 #include "train/parallel/buckets.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <limits>
 #include <utility>
 
@@ -45,6 +47,22 @@ std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int rank
     first += count;
   }
   return buckets;
+}
+
+at::Tensor MoveIntoBucket(const Bucket& bucket, int ranks, std::vector<at::Tensor>* parameters) {
+  const at::Tensor flat =
+      at::zeros({ranks * bucket.piece}, (*parameters)[bucket.first].options().requires_grad(false));
+  for (size_t i = bucket.first; i < bucket.first + bucket.count(); ++i) {
+    at::Tensor& parameter = (*parameters)[i];
+    const at::Tensor view = ViewInBucket(bucket, i, flat, parameter.sizes());
+    view.copy_(parameter);
+    parameter.set_data(view);
+  }
+  return flat;
+}
+
+at::Tensor PieceOf(const Bucket& bucket, const at::Tensor& flat, int rank) {
+  return flat.narrow(0, rank * bucket.piece, bucket.piece);
 }
 
 at::Tensor ViewInBucket(const Bucket& bucket, size_t parameter, const at::Tensor& flat,

@@ -26,6 +26,12 @@ std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int rank
 std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int ranks,
                                 std::span<const size_t> counts);
 
+// A flat buffer with the bucket's values, of which its parameters, of all these, become views.
+at::Tensor MoveIntoBucket(const Bucket& bucket, int ranks, std::vector<at::Tensor>* parameters);
+
+// What rank `rank` has of a flat buffer. A view.
+at::Tensor PieceOf(const Bucket& bucket, const at::Tensor& flat, int rank);
+
 // The part of a flat buffer that holds a parameter, in its shape. A view.
 at::Tensor ViewInBucket(const Bucket& bucket, size_t parameter, const at::Tensor& flat,
                         at::IntArrayRef shape);

@@ -29,14 +29,6 @@ double CountParameters(const ModelConfig& config) {
   return count;
 }
 
-// Embedding, head and final norm, which every rank keeps.
-double CountOutsideLayers(const ModelConfig& config) {
-  ModelConfig none = config;
-  none.layers = 0;
-  none.sparse.clear();
-  return CountParameters(none);
-}
-
 double CountTrained(const MemoryUse& use, double all) {
   const LoraSection& lora = use.lora;
   if (!lora.adapter.empty()) {
@@ -96,9 +88,11 @@ const char* NameOf(StateDtype type) { return type == StateDtype::kBf16 ? "bf16" 
 }  // namespace
 
 double MemoryPlan::Sum(bool certain_only) const {
-  double sum = 0;
-  for (const MemoryPart& part : parts) sum += part.host || (certain_only && !part.certain) ? 0 : part.bytes;
-  return sum;
+  double sums[3] = {};
+  for (const MemoryPart& part : parts) {
+    sums[static_cast<size_t>(part.phase)] += part.host || (certain_only && !part.certain) ? 0 : part.bytes;
+  }
+  return sums[0] + std::max(sums[1], sums[2]);
 }
 
 MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
@@ -110,18 +104,19 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   const OptimizerFields& o = use.optimizer;
   MemoryPlan plan;
   plan.total = DeviceBytes(device);
-  const auto add = [&](std::string name, double bytes, bool certain = true, bool host = false) {
-    if (bytes > 0) plan.parts.push_back({std::move(name), bytes, host, certain});
+  const auto add = [&](std::string name, double bytes, MemoryPhase phase = MemoryPhase::kAlways,
+                       bool certain = true, bool host = false) {
+    if (bytes > 0) plan.parts.push_back({std::move(name), bytes, phase, host, certain});
   };
   const bool sharded = use.shard == Shard::kStates || use.shard == Shard::kFull;
   const double ranks = sharded ? CurrentShardGroups().within.size() : 1;
   const bool shards_weights = use.shard == Shard::kFull && !adapters && ranks > 1;
-  const double whole = shards_weights ? CountOutsideLayers(use.model) : all;
-  add(fmt::format("weights ({})", type), (whole + (all - whole) / ranks) * element);
+  const double kept = shards_weights ? all / ranks : all;
+  add(fmt::format("weights ({})", type), kept * element);
   if (adapters) {
     const bool host = device.is_cuda() && BaseStaysOnHost(static_cast<int64_t>(all * element));
-    add(fmt::format("their base ({}{})", type, host ? ", in the machine's memory" : ""), all * element, true,
-        host);
+    add(fmt::format("their base ({}{})", type, host ? ", in the machine's memory" : ""), all * element,
+        MemoryPhase::kAlways, true, host);
     add("adapters (fp32)", trained * 4);
   } else if (!fp32) {
     add("master weights (fp32)", trained * 4 / ranks);
@@ -130,23 +125,25 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
       trained * 2 * size(o.optimizer_dtype) / ranks);
   const double least = adapters || fp32 ? std::min(4.0, size(o.gradient_dtype)) : 2;
   if (ranks > 1) {
-    add("gradients (fp32)", trained * 4 / ranks);
+    add("gradients (fp32)", trained * 4 / ranks, MemoryPhase::kUpdating);
   } else {
-    add("gradients", trained * least);
+    add("gradients", trained * least, MemoryPhase::kUpdating);
   }
   if (use.several && ranks == 1) {
     add(fmt::format("gradient sums in {}, beyond that", NameOf(o.gradient_dtype)),
-        trained * (size(o.gradient_dtype) - least), false);
+        trained * (size(o.gradient_dtype) - least), MemoryPhase::kUpdating, false);
   }
-  if (use.other_reference) add("reference model", all * element);
+  if (use.other_reference) add("reference model", kept * element);
   const bool fp8 =
       use.section.precision == Precision::kFp8 || use.section.precision == Precision::kFp8Rollout;
   const bool own_rollouts = use.own_rollouts || shards_weights;
   if (use.rollouts && (own_rollouts || fp8 || device.is_cpu())) {
-    add("rollout's copy of the weights", all * (fp8 && device.is_cuda() && !own_rollouts ? 1 : element),
-        false);
+    add(fmt::format("rollout's copy of the weights{}", shards_weights ? ", while generating" : ""),
+        all * (fp8 && device.is_cuda() && !own_rollouts ? 1 : element),
+        shards_weights ? MemoryPhase::kGenerating : MemoryPhase::kAlways, false);
   }
-  add(fmt::format("activations of {} tokens, about", use.tokens), ActivationBytes(use, element), false);
+  add(fmt::format("activations of {} tokens, about", use.tokens), ActivationBytes(use, element),
+      MemoryPhase::kUpdating, false);
   return plan;
 }
 

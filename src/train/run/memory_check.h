@@ -12,9 +12,12 @@
 
 namespace augur {
 
+enum class MemoryPhase { kAlways, kUpdating, kGenerating };
+
 struct MemoryPart {
   std::string name;
   double bytes = 0;
+  MemoryPhase phase = MemoryPhase::kAlways;
   bool host = false;    // in the machine's memory while the rest is on a GPU
   bool certain = true;  // needed whatever the data; activations are an estimate
 };
@@ -23,7 +26,7 @@ struct MemoryPlan {
   std::vector<MemoryPart> parts;  // of one rank
   double total = 0;               // bytes of the device for this rank, 0 where it does not say
 
-  double Sum(bool certain_only) const;  // on the device
+  double Sum(bool certain_only) const;  // on the device, in the phase that takes more
 };
 
 // A training run in memory terms.

@@ -285,9 +285,14 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
   const StopSignals signals;
   StepWork* work = nullptr;
   try {
-    std::optional<StopScope> scope;
-    if (ranks.alone()) scope.emplace();
-    ranks.Together([&] { work = &make(); });
+    ranks.Together([&] {
+      try {
+        const StopScope scope;
+        work = &make();
+      } catch (const Stopped&) {
+        if (ranks.alone()) throw;  // several agree on it
+      }
+    });
     if (!ranks.alone()) CheckStopTogether();
   } catch (const Stopped&) {
     return {.began = false, .stopped_by = StopSignalName()};

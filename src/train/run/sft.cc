@@ -101,6 +101,7 @@ SftWork::SftWork(const SftConfig& config)
       bad_updates_(config.sft.optimizer.max_bad_updates),
       forward_(MakeForwardOptions(config.model.precision, config.sft.optimizer)) {
   if (optimizer_.layer_shards() == nullptr) return;
+  optimizer_.layer_shards()->ReleaseAll();
   forward_.store = optimizer_.layer_shards();
   forward_.checkpoint_layers = true;
 }

@@ -128,6 +128,11 @@ void AddRolloutFigures(const Experience& e, int64_t step, bool uses_python, Step
   metrics->Set("timing_s/reward", e.reward_seconds);
 }
 
+EngineOptions EngineOf(const Learner& learner, EngineOptions options) {
+  options.store = learner.optimizer().layer_shards();
+  return options;
+}
+
 // The steps of reinforcement learning: generate, score, learn.
 class RlWork : public StepWork {
  public:
@@ -156,7 +161,6 @@ class RlWork : public StepWork {
   Experience NextExperience(const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
   void GiveUpStep(Experience experience);
-  void UpdateEngine(int64_t version);
   void WriteResults(int64_t step, double seconds) const;
   void Learn(int64_t step, const Experience& experience, const StageWatch& watch, StepMetrics* metrics);
 
@@ -192,7 +196,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       model_(LoadPolicy(config, device_)),
       learner_(config, model_, LoadReference(config, device_), text_.vocab_size()),
       copy_(learner_.optimizer(), learner_.bad_updates()),
-      engine_(model_, MakeEngineOptions(config, device_)),
+      engine_(model_, EngineOf(learner_, MakeEngineOptions(config, device_))),
       maker_(config, text_, prompts_, engine_, scorer_),
       decisions_(config, text_, prompts_, learner_.loss()),
       overlaps_(Overlaps(config, device_) && Ranks::World().alone()),  // two threads cannot share a group
@@ -209,12 +213,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
 
 void RlWork::Load(int64_t step, const fs::path& directory, const Json& state) {
   state_ = LoadState(state, directory, prompts_, &learner_);
-  UpdateEngine(step);
-}
-
-void RlWork::UpdateEngine(int64_t version) {
-  const WholeModel whole(learner_.optimizer().layer_shards());
-  engine_.UpdateWeights(model_, version);
+  engine_.UpdateWeights(model_, step);
 }
 
 Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
@@ -231,7 +230,7 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
     throw;
   }
   const auto stage = Clock::now();
-  UpdateEngine(step);
+  engine_.UpdateWeights(model_, step);
   figures.Set("timing_s/update_weights", SecondsSince(stage));
   if (Ranks::World().first()) decisions_.Write(config_.run.dir, step);
   const double seconds = SecondsSince(start);
@@ -287,6 +286,8 @@ void RlWork::Learn(int64_t step, const Experience& experience, const StageWatch&
                    StepMetrics* metrics) {
   const auto start = Clock::now();
   if (!overlaps_) engine_.ReleaseMemory();
+  if (learner_.optimizer().layer_shards() != nullptr) engine_.ReleaseWeights();
+  metrics->Set("perf/rollout_weights_gb", static_cast<double>(engine_.weight_bytes()) / (1 << 30));
   LearnHooks hooks;
   hooks.corrupt_gradient = options_.corrupt_gradient_step == step;
   hooks.several_updates = [&] { copy_.Take(); };

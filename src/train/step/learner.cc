@@ -158,6 +158,10 @@ Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model
   if (optimizer_.layer_shards() != nullptr) {
     loss_.forward.store = optimizer_.layer_shards();
     loss_.forward.checkpoint_layers = true;
+    if (reference_) {
+      reference_shards_ = std::make_unique<LayerShards>(*reference_, optimizer_.shard_ranks());
+      reference_shards_->ReleaseAll();
+    }
   }
 }
 
@@ -210,7 +214,7 @@ void Learner::AddAnchors(MinibatchShare* share) const {
     StepLoss own_routes = loss_;  // the reference is another model, whose router chooses for itself
     own_routes.replay_routing = false;
     const Model& scorer = base ? base->model() : *reference_;
-    own_routes.forward.store = nullptr;  // and is whole on every rank
+    own_routes.forward.store = reference_shards_.get();
     const std::vector<std::vector<float>> reference = ScoreSupport(scorer, *share, own_routes);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -45,6 +46,7 @@ class Learner {
   // Its rule is the one in force: under mask.outside_budget, delta is that of the last minibatch.
   const StepLoss& loss() const { return loss_; }
   Optimizer& optimizer() { return optimizer_; }
+  const Optimizer& optimizer() const { return optimizer_; }
   BadUpdates& bad_updates() { return bad_updates_; }
 
  private:
@@ -65,6 +67,7 @@ class Learner {
   StepLoss loss_;
   Optimizer optimizer_;
   BadUpdates bad_updates_;
+  std::unique_ptr<LayerShards> reference_shards_;  // of the reference, where the model's weights are sharded
 };
 
 }  // namespace augur

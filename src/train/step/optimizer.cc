@@ -42,18 +42,6 @@ void AddRounded(const at::Tensor& sum, const at::Tensor& added, RandomSum arrays
   }
 }
 
-// Of embedding, each layer, and what comes after them.
-std::vector<size_t> LayerCounts(const Model& model, size_t all) {
-  std::vector<size_t> counts = {1};
-  size_t counted = 1;
-  for (const LayerWeights& layer : model.layers) {
-    counts.push_back(LayerParameters(layer).size());
-    counted += counts.back();
-  }
-  counts.push_back(all - counted);
-  return counts;
-}
-
 }  // namespace
 
 // Called by the backward when a parameter's gradient is whole.
@@ -107,8 +95,7 @@ Optimizer::Optimizer(const Model& model, const OptimizerOptions& options)
   reduced_.resize(buckets_.size());
   missing_.resize(buckets_.size());
   for (size_t b = 0; b < buckets_.size(); ++b) bucket_of_.insert(bucket_of_.end(), buckets_[b].count(), b);
-  if (ShardsLayers()) ShardLayers();
-  EndPass();
+  BeginPass();
 }
 
 Optimizer::~Optimizer() {
@@ -151,59 +138,68 @@ void Optimizer::ScatterReady() {
   while (unscattered_ > 0 && missing_[unscattered_ - 1] == 0) ScatterBucket(--unscattered_);
 }
 
-// Whatever this backward has not reached has a gradient of zero.
-void Optimizer::EndPass() {
+void Optimizer::BeginPass() {
   if (!ScattersEarly()) return;
-  std::ranges::fill(missing_, 0);
-  ScatterReady();
   unscattered_ = buckets_.size();
   for (size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].count();
 }
 
-void Optimizer::Scatter(size_t b, const at::Tensor& flat) {
-  const at::Tensor mine = ranks_.ScatterSum(flat);
-  reduced_[b] = reduced_[b].defined() ? reduced_[b].add_(mine) : mine;
+// Whatever this backward has not reached has a gradient of zero. Of sharded layers the store has taken the
+// gradients; the rest follows in the same order on every rank.
+void Optimizer::EndPass() {
+  if (ScattersEarly()) {
+    std::ranges::fill(missing_, 0);
+    ScatterReady();
+    BeginPass();
+  } else {
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      if (!shards_->IsLayer(b)) ScatterBucket(b);
+    }
+  }
 }
 
-// A bucket for each layer, between those of the embedding and of the rest.
-void Optimizer::ShardLayers() {
-  std::vector<LayerShards::Layer> layers;
-  for (size_t b = 1; b <= model_.layers.size(); ++b) {
-    layers.push_back({flat_[b], weights_[b], [this, b](const std::vector<at::Tensor>& gradients) {
-                        Scatter(b, FlatGradient(buckets_[b], gradients));
-                      }});
+void Optimizer::Scatter(size_t b, const at::Tensor& flat) {
+  scatters_.emplace_back(b, ranks_.StartScatterSum(flat));
+  FinishScatters(1);
+}
+
+void Optimizer::FinishScatters(size_t most_left) {
+  while (scatters_.size() > most_left) {
+    const auto [b, started] = std::move(scatters_.front());
+    scatters_.pop_front();
+    const at::Tensor mine = ranks_.Finish(started, weights_[b].device());
+    reduced_[b] = reduced_[b].defined() ? reduced_[b].add_(mine) : mine;
   }
-  shards_ = std::make_unique<LayerShards>(ranks_, std::move(layers));
 }
 
 // The parameters of a bucket become views of one buffer, which new weights are gathered into.
 void Optimizer::ShardParameters() {
-  const bool full = ShardsLayers();
-  buckets_ = full ? MakeBuckets(parameters_, ranks_.size(), LayerCounts(model_, parameters_.size()))
-                  : MakeBuckets(parameters_, ranks_.size(), kBucketElements);
+  if (ShardsLayers()) {
+    shards_ = std::make_unique<LayerShards>(model_, ranks_);
+    shards_->gradients = [this](size_t b, const std::vector<at::Tensor>& gradients) {
+      Scatter(b, FlatGradient(buckets_[b], gradients));
+    };
+    buckets_ = shards_->buckets();
+    flat_ = shards_->flat();
+    weights_ = shards_->pieces();
+    return;
+  }
+  buckets_ = MakeBuckets(parameters_, ranks_.size(), kBucketElements);
   for (const Bucket& bucket : buckets_) {
-    const at::Tensor flat =
-        at::zeros({ranks_.size() * bucket.piece}, parameters_[bucket.first].options().requires_grad(false));
-    for (size_t i = bucket.first; i < bucket.first + bucket.count(); ++i) {
-      const at::Tensor view = ViewInBucket(bucket, i, flat, parameters_[i].sizes());
-      view.copy_(parameters_[i]);
-      parameters_[i].set_data(view);
-    }
-    flat_.push_back(flat);
-    const at::Tensor piece = flat.narrow(0, ranks_.rank() * bucket.piece, bucket.piece);
-    const bool layer = full && !weights_.empty() && weights_.size() <= model_.layers.size();
-    weights_.push_back(layer ? piece.clone() : piece);
+    flat_.push_back(MoveIntoBucket(bucket, ranks_.size(), &parameters_));
+    weights_.push_back(PieceOf(bucket, flat_.back(), ranks_.rank()));
   }
 }
 
 void Optimizer::GatherWeights() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (!IsLayer(b)) flat_[b].copy_(ranks_.Gather(weights_[b]));
+    if (KeepsWhole(b)) flat_[b].copy_(ranks_.Gather(weights_[b]));
   }
   if (shards_ != nullptr) shards_->ReleaseAll();  // what was gathered before is out of date
 }
 
 void Optimizer::Accumulate() {
+  const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i);
   EndPass();
 }
@@ -214,6 +210,7 @@ void Optimizer::PassWithoutGradient() {
 }
 
 void Optimizer::AccumulateZeros() {
+  if (sharded()) return;  // ReduceGradient makes them
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!gradients_[i].defined()) gradients_[i] = at::zeros_like(parameters_[i].detach());
@@ -224,8 +221,8 @@ void Optimizer::AccumulateZeros() {
 void Optimizer::ReduceGradient() {
   if (ranks_.alone()) return;
   const at::NoGradGuard no_grad;
+  FinishScatters(0);
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (!ScattersEarly() && !IsLayer(b)) ScatterBucket(b);
     if (!reduced_[b].defined()) reduced_[b] = at::zeros_like(weights_[b], at::kFloat);
     reduced_[b] = across_.Sum(reduced_[b]);
   }
@@ -272,6 +269,7 @@ void Optimizer::CorruptGradient() {
 }
 
 void Optimizer::DropGradient() {
+  FinishScatters(0);
   for (at::Tensor& grad : gradients_) grad.reset();
   std::ranges::fill(additions_, 0);
   for (at::Tensor& grad : reduced_) grad.reset();
@@ -395,7 +393,7 @@ int64_t Optimizer::ResidentBytes() const {
   }
   if (!sharded()) add(parameters_);
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    bytes += static_cast<int64_t>(IsLayer(b) ? weights_[b].nbytes() : flat_[b].nbytes());
+    bytes += static_cast<int64_t>(KeepsWhole(b) ? flat_[b].nbytes() : weights_[b].nbytes());
   }
   return bytes;
 }

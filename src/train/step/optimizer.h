@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -113,18 +114,20 @@ class Optimizer {
   // Gradients are spread over the ranks while the backward goes on, not after the last one.
   bool ScattersEarly() const { return sharded() && shards_ == nullptr; }
   void ScatterReady();
+  void BeginPass();
   void EndPass();
   void ShardParameters();
-  void ShardLayers();
   // Adapters train little, and the layers under them stay whole.
   bool ShardsLayers() const { return Shards(options_) && options_.shard == Shard::kFull && !model_.lora; }
   static bool Shards(const OptimizerOptions& options);
-  bool IsLayer(size_t bucket) const { return shards_ != nullptr && bucket >= 1 && bucket <= shards_->size(); }
+  // The rank has all of the bucket's weights, not its piece alone.
+  bool KeepsWhole(size_t bucket) const { return shards_ == nullptr || shards_->IsWhole(bucket); }
   at::Tensor FlatGradient(const Bucket& bucket, std::span<const at::Tensor> gradients) const;
   at::Tensor TakeFlatGradient(const Bucket& bucket);
   // Adds this rank's part of what its shard group has in all; other groups' are added once, in
-  // ReduceGradient.
+  // ReduceGradient. It travels while the backward goes on, and is added after the next one was sent.
   void Scatter(size_t b, const at::Tensor& flat);
+  void FinishScatters(size_t most_left);
   void ScatterBucket(size_t b) { Scatter(b, TakeFlatGradient(buckets_[b])); }
   void ReduceBucket(const Bucket& bucket, std::span<const double> found);
   void GatherWeights();
@@ -141,13 +144,14 @@ class Optimizer {
   std::vector<uint64_t> additions_;                 // to each gradient of this update
   // What this rank updates: the parameters, or where states are sharded its piece of each bucket.
   std::vector<at::Tensor> weights_, master_, first_, second_;
-  std::vector<Bucket> buckets_;          // none: not sharded
-  std::vector<at::Tensor> flat_;         // the parameters of each bucket
-  std::vector<at::Tensor> reduced_;      // gradients of the pieces
-  std::vector<size_t> bucket_of_;        // by parameter
+  std::vector<Bucket> buckets_;                             // none: not sharded
+  std::vector<at::Tensor> flat_;                            // the parameters of each bucket
+  std::vector<at::Tensor> reduced_;                         // gradients of the pieces
+  std::deque<std::pair<size_t, Ranks::Started>> scatters_;  // of buckets, under way
+  std::vector<size_t> bucket_of_;                           // by parameter
   std::vector<size_t> missing_;          // gradients of each bucket that this backward has yet to make
   size_t unscattered_ = 0;               // buckets of this backward; the last goes first, on every rank
-  std::unique_ptr<LayerShards> shards_;  // of the buckets from the second on
+  std::unique_ptr<LayerShards> shards_;  // where weights are sharded, too
   int64_t updates_ = 0;
 };
 

@@ -131,15 +131,10 @@ at::Tensor AddLoadBalance(const Model& model, const ForwardOutput& forward, cons
   return policy_loss + loss.load_balance_coef * balance;
 }
 
-// `choices` are those of the whole minibatch.
-PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss,
-                     const ExpertChoices& choices, StepSums* total) {
-  const ForwardOutput forward = Forward(model, batch.packed, OptionsFor(batch, loss));
-  const at::Tensor& hidden = forward.hidden;
-  if (!forward.routing.empty()) {
-    const at::Tensor load = CountLoad(forward.routing, batch.packed.rows, model.config.moe.experts);
-    total->expert_load = total->expert_load.defined() ? total->expert_load + load : load;
-  }
+// With the gradients of hidden states and head, which the backward passes on.
+PolicyLoss HeadLoss(const Model& model, const at::Tensor& hidden, const MicroBatch& batch,
+                    const StepLoss& loss, StepSums* total) {
+  const PartUse there(loss.forward.store, HeadPart(model));
   const Head head{hidden, model.head, {}};
   PolicyLoss out;
   if (loss.kind == LossKind::kGspo) {
@@ -156,6 +151,18 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
     out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, batch.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
   }
+  return out;
+}
+
+// `choices` are those of the whole minibatch.
+PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss& loss,
+                     const ExpertChoices& choices, StepSums* total) {
+  const ForwardOutput forward = Forward(model, batch.packed, OptionsFor(batch, loss));
+  if (!forward.routing.empty()) {
+    const at::Tensor load = CountLoad(forward.routing, batch.packed.rows, model.config.moe.experts);
+    total->expert_load = total->expert_load.defined() ? total->expert_load + load : load;
+  }
+  const PolicyLoss out = HeadLoss(model, forward.hidden, batch, loss, total);
   at::Tensor whole = out.loss;
   if (BalancesLoad(model, loss)) whole = AddLoadBalance(model, forward, loss, choices, whole, total);
   if (at::GradMode::is_enabled()) torch::autograd::backward({whole});
@@ -262,6 +269,7 @@ ExpertChoices MinibatchChoices(const Model& model, const MinibatchShare& share, 
   ExpertChoices all{at::zeros({model.config.moe.experts}, at::kDouble)};
   ForEachPass(model, share, loss.forward, [&](const MicroBatch& batch) {
     const ForwardOutput forward = Forward(model, batch.packed, OptionsFor(batch, loss));
+    const PartUse head(loss.forward.store, HeadPart(model));
     const ExpertChoices here = CountChoices(model.config.moe, forward.router_logits);
     all.counts += here.counts.cpu();
     all.routings += here.routings;
@@ -274,7 +282,7 @@ ExpertChoices MinibatchChoices(const Model& model, const MinibatchShare& share, 
 }  // namespace
 
 void PassIdly(const Model& model, const ForwardOptions& forward, bool backward) {
-  if (forward.store != nullptr) PassLayers(*forward.store, model.layers.size(), backward);
+  if (forward.store != nullptr) PassParts(*forward.store, model, backward);
 }
 
 bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
@@ -366,6 +374,7 @@ void ForEachScored(const Model& model, const MinibatchShare& share, const StepLo
   const at::NoGradGuard no_grad;
   ForEachPass(model, share, loss.forward, [&](const MicroBatch& batch) {
     const at::Tensor hidden = Forward(model, batch.packed, OptionsFor(batch, loss)).hidden;
+    const PartUse head(loss.forward.store, HeadPart(model));
     visit(batch, ScoreBatch(model, hidden, batch, loss));
   });
 }

@@ -25,6 +25,7 @@ Rollout AsRollout(const SftExample& example) {
 // reference of log-prob 0, taken with the factor -1, is the cross-entropy.
 PolicyLoss CrossEntropy(const Model& model, const MicroBatch& batch, const ForwardOptions& forward) {
   const at::Tensor hidden = Forward(model, batch.packed, forward).hidden;
+  const PartUse head(forward.store, HeadPart(model));
   RecordedTokens recorded = batch.recorded;
   recorded.reference_logprobs = at::zeros({hidden.size(0)}, recorded.advantages.options());
   HeadOptions options;
