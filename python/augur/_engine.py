@@ -9,6 +9,7 @@ from augur import _processes
 from augur._library import ERROR_HOOK, RESULT_HOOK, STEP_HOOK, Hooks, run_program
 
 _one_at_a_time = threading.Lock()
+_callers: list[int] = []  # the thread whose call is under way
 _INTERRUPTED = 130
 
 
@@ -21,6 +22,9 @@ class Error(ValueError):
 def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = None) -> dict:
     """Runs `augur ARGS` and returns what the command made. An exception of on_step ends the run as Ctrl-C does, saved,
     and is raised then."""
+    if threading.get_ident() in _callers:
+        what = f"augur {args[0]}: cannot run inside a callback of the run under way"
+        raise Error(f"{what}; call it after the run, or in another process")
     _processes.join()
     messages: list[str] = []
     results: list[dict] = [{}]
@@ -41,7 +45,11 @@ def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = Non
         RESULT_HOOK(lambda result: results.append(json.loads(result))),
     )
     with _one_at_a_time:
-        code = run_program(args, hooks)
+        _callers.append(threading.get_ident())
+        try:
+            code = run_program(args, hooks)
+        finally:
+            _callers.pop()
     if raised:
         raise raised[0]
     if messages:

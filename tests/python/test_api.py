@@ -85,6 +85,13 @@ def test_an_exception_of_on_step_ends_the_run_saved_and_is_raised(tmp_path):
         signal.raise_signal(signal.SIGINT)  # Python's own handler is back
 
 
+def test_the_engine_does_not_run_inside_its_own_callback(tmp_path):
+    with pytest.raises(augur.Error, match="^augur generate: cannot run inside a callback of the run under way"):
+        augur.train(SMALL, f"run.dir={tmp_path}", on_step=lambda metrics: augur.generate(MODEL, "1 2 ="))
+    assert augur.Run(tmp_path).step == 1
+    assert len(augur.generate(MODEL, "1 2 =", max_tokens=2, threads=1)) == 1
+
+
 def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
     def interrupt(step: int, metrics: dict) -> None:
         if step == 2:
