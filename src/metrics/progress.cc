@@ -97,6 +97,7 @@ void Progress::Update(int64_t done, std::string_view figures) {
 void Progress::Within(const Stage& stage) {
   if (!options_.shown) return;
   const std::lock_guard lock(mutex_);
+  if (!stage_ || stage_->name != stage.name) stage_start_ = Clock::now();
   stage_ = stage;
   DrawStageIfDue();
   if (!timer_.joinable()) StartTimer();
@@ -131,13 +132,21 @@ void Progress::DrawStageIfDue() {
 }
 
 // As long as the units before took on average, less what the present one has taken; a unit that takes longer
-// is about to end.
+// ends with its stage.
 double Progress::SecondsLeft() const {
   const int64_t made = done_ - options_.begin;
   if (made <= 0) return -1;
   const double each = Seconds(unit_start_ - start_) / static_cast<double>(made);
   const double spent = std::min(Seconds(last_draw_ - unit_start_), each);
-  return each * static_cast<double>(total_ - done_) - (done_ < total_ ? spent : 0);
+  const double units = each * static_cast<double>(total_ - done_) - (done_ < total_ ? spent : 0);
+  const double further = each * static_cast<double>(std::max<int64_t>(total_ - done_ - 1, 0));
+  return std::max(units, further + SecondsLeftOfStage());
+}
+
+double Progress::SecondsLeftOfStage() const {
+  if (!stage_ || stage_->done <= 0) return 0;
+  const double share = static_cast<double>(stage_->done) / static_cast<double>(stage_->total);
+  return Seconds(last_draw_ - stage_start_) * (1 - share) / share;
 }
 
 void Progress::Draw(std::string_view figures) {

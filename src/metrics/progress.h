@@ -52,6 +52,7 @@ class Progress {
 
  private:
   double SecondsLeft() const;
+  double SecondsLeftOfStage() const;
   void Draw(std::string_view figures);
   void DrawStageIfDue();
   void StartTimer();
@@ -62,7 +63,7 @@ class Progress {
   bool terminal_;
   bool drawn_ = false;
   std::string last_line_, last_stage_;
-  Clock::time_point start_, unit_start_, last_draw_;
+  Clock::time_point start_, unit_start_, stage_start_, last_draw_;
   std::optional<Stage> stage_;
   std::mutex mutex_;  // of all the above
   std::condition_variable end_;

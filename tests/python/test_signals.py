@@ -74,6 +74,19 @@ def test_the_first_evaluation_is_stopped_and_shows_itself(tmp_path, talker):
     assert "stopped by SIGTERM after step 0" in stop_soon(process)
 
 
+def test_the_time_left_counts_the_evaluation_under_way(tmp_path, talker):
+    config = small_config(
+        tmp_path, talker, eval__files="[task:sort:numbers=4:count=4096]", eval__samples=64, eval__max_tokens=8,
+        eval__at_start="false", eval__every=0, train__steps=2, log__console="true",
+    )  # fmt: skip
+    process = start(config)
+    line = wait_for_line(process, "evaluating")
+    process.kill()
+    process.communicate()
+    done, left = re.search(r"step 1/2  evaluating: (\d+)/262144 responses, \d+ tokens  (\d+:\d\d) left", line).groups()
+    assert int(done) > 0 and left != "0:00"
+
+
 def test_updates_are_stopped_and_show_themselves(tmp_path, policy):
     """Thousands of updates in a step: those of the unfinished one are undone."""
     config = write_config(
