@@ -1,5 +1,10 @@
 #include "base/run_directory.h"
 
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <string_view>
+
 #include "base/error.h"
 
 namespace augur {
@@ -15,6 +20,18 @@ bool HasCheckpoint(const fs::path& directory) {
   return false;
 }
 
+// As it can be typed.
+std::string ShellWord(const std::string& text) {
+  const bool plain = std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 ||
+           std::string_view("/._-+:@%=,").find(c) != std::string_view::npos;
+  });
+  if (plain && !text.empty()) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 }  // namespace
 
 bool IsCheckpoint(const fs::path& directory) {
@@ -28,7 +45,7 @@ bool IsRun(const fs::path& directory) {
 
 void RefuseRunDirectory(const fs::path& directory) {
   const std::string name = directory.string();
-  const std::string remedy = fmt::format("make a model of it with `augur export {} OUT`", name);
+  const std::string remedy = fmt::format("make a model of it with `augur export {} OUT`", ShellWord(name));
   if (IsCheckpoint(directory)) throw Error(name, "is a checkpoint, not a model", remedy);
   if (IsRun(directory)) {
     const fs::path model = directory / kRunModel;
@@ -36,8 +53,9 @@ void RefuseRunDirectory(const fs::path& directory) {
         name, "is the directory of a run, not a model",
         fs::exists(model / "config.json")
             ? fmt::format("name {}, or make a model of the newest checkpoint with `augur export {} OUT`",
-                          model.string(), name)
-            : fmt::format("make a model of its newest checkpoint with `augur export {} OUT`", name));
+                          model.string(), ShellWord(name))
+            : fmt::format("make a model of its newest checkpoint with `augur export {} OUT`",
+                          ShellWord(name)));
   }
   if (HasCheckpoint(directory)) {
     throw Error(name, "holds the checkpoints of a run, not a model",

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/run_directory.h"
 #include "base/utf8.h"
 #include "base/yaml.h"
 #include "metrics/json_lines.h"
@@ -81,6 +82,7 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
   constexpr const char* kOfRun[] = {"config.yaml", "metrics.jsonl", "summary.json", "points.jsonl",
                                     "tokens.jsonl"};
   const auto exists = [&](const char* name) { return std::filesystem::exists(run / name); };
+  if (IsCheckpoint(run)) throw Error(run.string(), "is a checkpoint", "name the run that it belongs to");
   if (!IsStudy(run) && std::ranges::none_of(kOfRun, exists)) {
     throw Error(
         run.string(), "is no run: it holds neither config.yaml nor metrics.jsonl",

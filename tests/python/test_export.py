@@ -1,6 +1,8 @@
 """`augur export`: a Hugging Face directory from any checkpoint; and runs in the place of models."""
 
 import json
+import re
+import shlex
 import shutil
 
 import pytest
@@ -126,6 +128,8 @@ def test_a_run_in_the_place_of_a_model_is_told_what_to_use(run, tmp_path, comman
     checkpoint = run / "checkpoints" / "global_step_2"
     assert "is a checkpoint" in said(checkpoint) and f"augur export {checkpoint} OUT" in said(checkpoint)
     assert "augur export CHECKPOINT OUT" in said(run / "checkpoints")
-    unfinished = tmp_path / "unfinished"
-    shutil.copytree(run, unfinished, ignore=shutil.ignore_patterns("model"))
-    assert f"augur export {unfinished} OUT" in said(unfinished)
+    for name in ("unfinished", "it's unfinished"):
+        unfinished = tmp_path / name
+        shutil.copytree(run, unfinished, ignore=shutil.ignore_patterns("model"))
+        typed = re.search("`(.*)`", said(unfinished))[1]
+        assert shlex.split(typed) == ["augur", "export", str(unfinished), "OUT"]

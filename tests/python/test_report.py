@@ -232,6 +232,10 @@ def test_a_directory_that_is_no_run_is_a_user_error(tmp_path):
     done = run_augur("report", tmp_path, check=False)
     assert done.returncode == 2 and f"{tmp_path}: is no run" in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "report.html").exists()
+    for name in ("config.yaml", "manifest.json", "state.json"):
+        (tmp_path / name).write_text("{}")
+    done = run_augur("report", tmp_path, check=False)
+    assert done.returncode == 2 and "is a checkpoint; name the run" in done.stderr
 
 
 def test_a_damaged_and_unfinished_run_shows_what_is_whole(browser, tmp_path):
