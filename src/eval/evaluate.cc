@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <future>
+#include <optional>
 
 #include "base/error.h"
+#include "base/stop_signals.h"
 #include "ops/ranks.h"
 #include "rollout/generate_on_ranks.h"
 
@@ -103,7 +105,15 @@ Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks) {
   const auto samples = static_cast<size_t>(task.sampling.samples);
   const std::span<const Rollout> rollouts = evaluation.rollouts;
   for (const Rollout& rollout : rollouts) evaluation.not_finite |= rollout.not_finite;
-  const std::vector<Score> scores = ScoresOfRanks(&pending);
+  std::vector<Score> scores;
+  try {
+    std::optional<StopScope> scope;
+    if (hooks.cancelled && Ranks::World().alone()) scope.emplace();
+    scores = ScoresOfRanks(&pending);
+  } catch (const Stopped&) {
+    if (!hooks.cancelled) throw;
+    return evaluation;
+  }
   for (size_t i = 0; i < task.prompts.prompts.size(); ++i) {
     evaluation.prompts.push_back(SummarizePrompt(task, task.prompts.prompts[i],
                                                  rollouts.subspan(i * samples, samples),

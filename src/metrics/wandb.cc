@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/python.h"
+#include "base/stop_signals.h"
 
 namespace augur {
 namespace {
@@ -16,10 +17,17 @@ namespace {
 constexpr const char* kWandbKey = "log.wandb";
 constexpr int kFinishMilliseconds = 60'000;
 
-// One line, or what there is of it where the process ends first.
+// One line, or what there is of it where the process ends first. Throws Stopped on a signal.
 std::string ReadLine(int fd) {
+  constexpr int kMilliseconds = 100;
   std::string line;
-  for (char c; ::read(fd, &c, 1) == 1 && c != '\n';) line += c;
+  pollfd next{.fd = fd, .events = POLLIN, .revents = 0};
+  for (char c = 0; c != '\n';) {
+    if (StopSignals::Received() != nullptr) throw Stopped();
+    if (::poll(&next, 1, kMilliseconds) <= 0) continue;
+    if (::read(fd, &c, 1) != 1) break;
+    if (c != '\n') line += c;
+  }
   return line;
 }
 
@@ -46,13 +54,14 @@ void WandbWriter::AwaitReady() {
 void WandbWriter::Begin(const std::string& config_yaml, bool anew) {
   Send({{"config", config_yaml}, {"anew", anew}});
   AwaitReady();
+  begun_ = true;
 }
 
 WandbWriter::~WandbWriter() {
   ::shutdown(child_.fd, SHUT_WR);
   pollfd ended{
       .fd = child_.fd, .events = POLLIN, .revents = 0};  // it writes nothing more, so this is its end
-  ::poll(&ended, 1, kFinishMilliseconds);
+  if (begun_) ::poll(&ended, 1, kFinishMilliseconds);
   EndChild(child_);
 }
 

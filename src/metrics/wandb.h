@@ -24,7 +24,7 @@ class WandbWriter {
   WandbWriter& operator=(const WandbWriter&) = delete;
 
   // Starts a run of wandb's: another one where this begins `anew`, otherwise the one that RUN/wandb.json
-  // names, if it does. Throws Error where wandb refuses. Comes before what is written.
+  // names, if it does. Throws Error where wandb refuses, Stopped on a signal. Comes before what is written.
   void Begin(const std::string& config_yaml, bool anew);
   void Write(int64_t step, const Metrics& metrics);
   void WriteReport(const std::filesystem::path& page);
@@ -35,6 +35,7 @@ class WandbWriter {
   void AwaitReady();
 
   ChildProcess child_;
+  bool begun_ = false;
 };
 
 }  // namespace augur

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,10 @@ def hangs(completions, **columns):
     if completions[0].strip() != "{ANSWER}":
         time.sleep(600)
     return [0.5]
+
+def sleeps(completions, **columns):
+    open(os.environ["STAMPS"], "w").close()
+    time.sleep(600)
 
 def stamps(completions, **columns):
     with open(os.environ["STAMPS"], "a") as file:
@@ -174,6 +180,22 @@ def test_a_file_may_be_named_as_a_module_is(tmp_path, guesses):
     (tmp_path / "math.py").write_text("import fractions\n" + FUNCTIONS)
     metrics, _ = trained(tmp_path, guesses, "run", reward__python=f"{tmp_path / 'math.py'}:compute_score")
     assert all(line["data"]["reward/errors"] == 0 for line in metrics)
+
+
+def test_a_signal_ends_an_evaluation_whose_function_hangs(tmp_path, guesses):
+    data = guesses["data__train"].strip("[]")
+    flags = ["--samples", "4", "--max-tokens", "4", "--responses", tmp_path / "responses.jsonl"]
+    command = [PROGRAM, "eval", guesses["policy"], "--data", data, "--reward", function(tmp_path, "sleeps"), *flags]
+    environment = os.environ | {"STAMPS": str(tmp_path / "stamps")}
+    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, env=environment)
+    while not (tmp_path / "stamps").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "stopped by SIGINT; no figures" in said
+    assert time.monotonic() - began < 10  # its calls would take ten minutes
 
 
 def test_failures_in_an_evaluation_are_counted(tmp_path, guesses):

@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import os
+import signal
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -91,6 +93,25 @@ def test_a_run_that_begins_anew_does_so_there_too(tmp_path):
     third = next(r for r in offline_runs(run) if r["id"] not in (first["id"], second["id"]))
     assert {1, 2, 3} <= set(third["history"])
     assert json.loads((run / "wandb.json").read_text())["id"] == third["id"]
+
+
+def test_a_signal_ends_the_wait_for_its_server(tmp_path):
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "wandb.py").write_text(
+        f"import time\ndef init(**_):\n    open({str(tmp_path / 'waits')!r}, 'w')\n    time.sleep(600)\n"
+    )
+    config = write_config(tmp_path / "c.yaml", make_policy(tmp_path / "policy"), tmp_path / "run", log__wandb="x")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "slow")}
+    process = subprocess.Popen([PROGRAM, "train", config], stdout=subprocess.PIPE, text=True, env=environment)
+    while not (tmp_path / "waits").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 0 and "stopped by SIGTERM before it began; nothing was changed" in said
+    assert time.monotonic() - began < 10
+    assert not (tmp_path / "run" / "config.yaml").exists()
 
 
 def test_without_the_package_the_run_does_not_begin(tmp_path):

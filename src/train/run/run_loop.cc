@@ -303,7 +303,11 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
         "the model does not fit: take a smaller one, model.precision bf16, optimizer_dtype bf16, or "
         "a device with more memory");
   }
-  return Loop(setup, *work).ToEnd();
+  try {
+    return Loop(setup, *work).ToEnd();
+  } catch (const Stopped&) {  // before the first step
+    return {.began = false, .stopped_by = StopSignalName()};
+  }
 }
 
 std::string StopMessage(const RunResult& outcome, int64_t steps) {
