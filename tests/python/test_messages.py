@@ -67,6 +67,13 @@ def test_prompts_dropped_or_cut_are_counted_at_the_start(tmp_path, policy, overl
     assert f"2 of 4 prompts {what}" in run_augur("sft", sft).stderr
 
 
+def test_a_limit_beyond_the_models_context_is_named(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=0, eval__files="[]")
+    said = run_augur("train", config, "rollout.max_tokens=128").stderr
+    assert "rollout.max_tokens is 128, and the model's context of 128 tokens ends responses before" in said
+    assert "context" not in run_augur("train", config, "rollout.max_tokens=127", "run.resume=never").stderr
+
+
 def test_chat_without_a_chat_format_is_an_error(tmp_path, policy):
     for command in (
         ("generate", policy, "--chat", "--prompt", "hello"),

@@ -80,6 +80,16 @@ Shard ChooseRunShard(const RlConfig& config) {
   });
 }
 
+// No response comes near the limit, where overlong shaping lies, for instance.
+void WarnOfShortContext(const RlConfig& config) {
+  const int64_t context = ReadModelConfig(config.model.path).max_positions;
+  if (config.rollout.max_tokens < context) return;
+  fmt::print(stderr,
+             "augur: warning: rollout.max_tokens is {}, and the model's context of {} tokens ends responses "
+             "before that; make it smaller\n",
+             config.rollout.max_tokens, context);
+}
+
 Model LoadPolicy(const RlConfig& config, at::Device device) {
   const ModelSection& model = config.model;
   const ModelConfig shape = ReadModelConfig(model.path);
@@ -208,6 +218,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
     verifiers_.merge(NamesBySource(scorer_, eval_prompts_->prompts));
     CheckEvaluation(config, text_, *eval_prompts_, engine_);
   }
+  WarnOfShortContext(config);
   if (config.log.console) fmt::print(stderr, "responses are scored: {}\n", DescribeNames(verifiers_));
 }
 

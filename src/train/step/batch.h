@@ -28,7 +28,7 @@ struct TrainSample {
   size_t place = 0;  // within its minibatch, whichever rank learns from it
 
   int64_t tokens() const { return static_cast<int64_t>(rollout->tokens.size()); }
-  // Tokens the model reads: prompt and response but for the last, after which nothing is foretold.
+  // Tokens the model reads: prompt and response but for the last, after which nothing is predicted.
   int64_t length() const { return tokens() + static_cast<int64_t>(rollout->prompt_tokens.size()) - 1; }
 };
 
