@@ -5,8 +5,8 @@ Python makes torch's process group, since Gloo's C++ headers are not in torch's 
 
 import ctypes
 import os
-import subprocess
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
@@ -55,33 +55,47 @@ def _local_size() -> int:
 
 
 def _make_group() -> None:
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    backend = "gloo"
     if torch.cuda.is_available():
-        torch.cuda.set_device(local_rank % torch.cuda.device_count())
-        if _local_size() <= torch.cuda.device_count():  # NCCL refuses two ranks on one GPU
-            backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     store, rank, size = next(dist.rendezvous("env://"))
     # torchrun keeps the store when it restarts the processes, and with it the addresses of those that are gone.
     start = store.add(f"augur/starts/{size}/{rank}", 1)
-    dist.init_process_group(
-        backend, store=dist.PrefixStore(f"augur/start_{size}_{start}", store), rank=rank, world_size=size
-    )
+    store = dist.PrefixStore(f"augur/start_{size}_{start}", store)
+    backend = "cpu:gloo,cuda:nccl" if _have_gpus(store, rank, size) else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
 
 
-def _hosts(nodes: str) -> list[str]:
-    listed = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
-    return listed.stdout.split()
+def _have_gpus(store: dist.Store, rank: int, size: int) -> bool:
+    """Whether each rank has a GPU of its own, as NCCL asks: one of those it sees, or the only one."""
+    here = torch.cuda.is_available()
+    store.set(f"gpu/{rank}", str(torch.cuda.get_device_properties("cuda").uuid) if here else "none")
+    gpus = store.multi_get([f"gpu/{r}" for r in range(size)])
+    return b"none" not in gpus and len(set(gpus)) == size
 
 
-def _from_slurm(environment: Mapping[str, str], hosts: Callable[[str], list[str]] = _hosts) -> dict[str, str]:
+def _first_host(nodes: str) -> str:
+    """Of Slurm's lists: node[01-04,07],other begins with node01."""
+    prefix, number = re.match(r"([^,\[]+)(?:\[(\w+))?", nodes).groups(default="")
+    return prefix + number
+
+
+def _tasks_per_node(text: str) -> list[int]:
+    """Of Slurm's 4(x2),1: [4, 4, 1]."""
+    counts = []
+    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(tasks)] * int(times or 1)
+    return counts
+
+
+def _from_slurm(environment: Mapping[str, str]) -> dict[str, str]:
     """What torchrun would have set, from what srun sets in each task of a step."""
     job, step = int(environment["SLURM_JOB_ID"]), int(environment.get("SLURM_STEP_ID", "0"))
+    tasks = _tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])
     return {
         "RANK": environment["SLURM_PROCID"],
         "WORLD_SIZE": environment["SLURM_STEP_NUM_TASKS"],
         "LOCAL_RANK": environment["SLURM_LOCALID"],
-        "LOCAL_WORLD_SIZE": environment["SLURM_STEP_TASKS_PER_NODE"].split("(")[0].split(",")[0],
-        "MASTER_ADDR": hosts(environment["SLURM_STEP_NODELIST"])[0],
+        "LOCAL_WORLD_SIZE": str(tasks[int(environment.get("SLURM_NODEID", "0"))]),
+        "MASTER_ADDR": _first_host(environment["SLURM_STEP_NODELIST"]),
         "MASTER_PORT": str(20000 + (job * 16 + step) % 20000),
     }

@@ -193,11 +193,12 @@ void ScoreLinesOnRanks(const Model& model, const ScoreFlags& options, const Rank
 }
 
 void ScoreLines(const ScoreFlags& options) {
-  const at::ScalarType dtype = ParsePrecision(options.dtype, "--dtype");
-  const at::Device device = ParseDevice(options.device, "--device");
   const Ranks ranks = Ranks::World();
   std::optional<Model> loaded;
-  ranks.Together([&] { loaded = LoadModel(options.model, dtype, device); });
+  ranks.Together([&] {
+    const at::ScalarType dtype = ParsePrecision(options.dtype, "--dtype");
+    loaded = LoadModel(options.model, dtype, ParseDevice(options.device, "--device"));
+  });
   const Model& model = *loaded;
   const at::NoGradGuard no_grad;
   if (!ranks.alone()) return ScoreLinesOnRanks(model, options, ranks);

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hub.h"
+#include "base/process_group.h"
 #include "base/stop_signals.h"
 #include "formats/safetensors.h"
 #include "model/adapter_files.h"
@@ -132,6 +134,8 @@ at::Device ParseDevice(std::string_view name, std::string_view where) {
     throw Error(where, fmt::format("no device '{}' here ({} CUDA devices)", name, count),
                 "use cpu, or a machine with a GPU and a build with CUDA");
   }
+  if (name == "cuda" && ThisProcessGroup().size > 1)
+    return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 

@@ -10,7 +10,8 @@ namespace augur {
 
 // "fp32" or "bf16"; anything else is an Error at `where`.
 at::ScalarType ParsePrecision(std::string_view name, std::string_view where);
-// "cpu", "cuda" or "cuda:N"; an Error where this machine or build has no such device.
+// "cpu", "cuda" or "cuda:N"; an Error where this machine or build has no such device. "cuda" is the first,
+// or of several ranks this one's.
 at::Device ParseDevice(std::string_view name, std::string_view where);
 
 // Reads config.json and the safetensors file or shards. The bytes go from the memory map straight to their

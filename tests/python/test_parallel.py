@@ -151,14 +151,14 @@ def test_a_run_goes_on_with_any_number_of_ranks(tmp_path, guesser, alone):
     exported, truth = (load_file(tmp_path / name / "model.safetensors") for name in ("exported", "truth"))
     for name, tensor in truth.items():
         assert exported[name].allclose(tensor, rtol=1e-4, atol=1e-6), name
-    run_ranks(3, "train", config, "train.steps=4", "parallel.shard=states")
+    run_ranks(3, "train", config, "train.steps=4", "parallel.shard=full")
     run_augur("train", config)
     assert_close(read_metrics(run), read_metrics(alone))
 
 
 def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
     policy = make_policy(tmp_path / "model")
-    for name, ranks, shard in (("alone", 1, "none"), ("ranks", 3, "states")):
+    for name, ranks, shard in (("alone", 1, "none"), ("ranks", 3, "full")):
         lines = [
             f"run: {{dir: {tmp_path / name}, threads: 1}}", f"model: {{path: {policy}, precision: fp32}}",
             "data: {train: ['task:sort:numbers=4:count=64:seed=3']}", "checkpoint: {every: 2}",
@@ -216,11 +216,28 @@ def test_eval_generate_and_score_use_all_ranks(tmp_path):
     assert bad.stderr.count("outside the vocabulary") == 1 and "augur: rank 0: line 11" in bad.stderr
 
 
-def test_an_error_is_told_once_and_names_its_rank(tmp_path, guesser):
-    config = rl_config(tmp_path, guesser, "run", model__path=tmp_path / "nothing")
-    done = run_ranks(2, "train", config, check=False)
-    assert done.returncode != 0
-    assert done.stderr.count(f"{tmp_path}/nothing") == 1 and "augur: rank 0: " in done.stderr
+@pytest.mark.parametrize("wrong", ["model.path=/nothing", "run.device=cuda:99"])
+def test_an_error_is_told_once_and_names_its_rank(tmp_path, guesser, wrong):
+    done = run_ranks(2, "train", rl_config(tmp_path, guesser, "run"), wrong, check=False)
+    assert done.returncode != 0 and not (tmp_path / "run").exists()
+    assert done.stderr.count("augur: rank") == 1 and "augur: rank 0: " in done.stderr
+
+
+def test_srun_starts_ranks_too(tmp_path, guesser, alone):
+    processes = []
+    for rank in range(2):
+        slurm = dict(
+            SLURM_JOB_ID=str(os.getpid()), SLURM_STEP_NODELIST="localhost", SLURM_NODEID="0", SLURM_PROCID=str(rank),
+            SLURM_LOCALID=str(rank), SLURM_STEP_NUM_TASKS="2", SLURM_STEP_TASKS_PER_NODE="2",
+        )  # fmt: skip
+        command = [sys.executable, "-m", "augur", "train", str(rl_config(tmp_path, guesser, "run"))]
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        processes.append(subprocess.Popen(command, env=ENVIRONMENT | slurm, **pipes))
+    first, other = (process.communicate(timeout=120)[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0], first + other
+    assert "trained 5 steps" in first and "trained" not in other
+    assert "parallel.shard: none, with which" in first  # auto, of a small model
+    assert_close(read_metrics(tmp_path / "run"), read_metrics(alone))
 
 
 def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:

@@ -116,15 +116,17 @@ def test_srun_gives_what_torchrun_would():
     environment = {
         "SLURM_JOB_ID": "77",
         "SLURM_STEP_ID": "1",
-        "SLURM_STEP_NODELIST": "here",
-        "SLURM_PROCID": "5",
+        "SLURM_STEP_NODELIST": "gpu-a[08-09,11],other",
+        "SLURM_NODEID": "2",
+        "SLURM_PROCID": "9",
         "SLURM_LOCALID": "1",
-        "SLURM_STEP_NUM_TASKS": "8",
-        "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+        "SLURM_STEP_NUM_TASKS": "12",
+        "SLURM_STEP_TASKS_PER_NODE": "4(x2),3,1",
     }
-    set_ = _from_slurm(environment, hosts=lambda nodes: [nodes, "other"])
-    assert (set_["RANK"], set_["WORLD_SIZE"], set_["LOCAL_RANK"], set_["LOCAL_WORLD_SIZE"]) == ("5", "8", "1", "4")
-    assert set_["MASTER_ADDR"] == "here" and 1024 < int(set_["MASTER_PORT"]) < 65536
+    set_ = _from_slurm(environment)
+    assert (set_["RANK"], set_["WORLD_SIZE"], set_["LOCAL_RANK"], set_["LOCAL_WORLD_SIZE"]) == ("9", "12", "1", "3")
+    assert set_["MASTER_ADDR"] == "gpu-a08" and 1024 < int(set_["MASTER_PORT"]) < 65536
+    assert _from_slurm(environment | {"SLURM_STEP_NODELIST": "here,there"})["MASTER_ADDR"] == "here"
 
 
 def test_ctrl_c_saves_as_in_the_program(tmp_path):

@@ -34,15 +34,19 @@ Json SaveState(const RunState& state, Learner& learner, const std::filesystem::p
 RunState LoadState(const Json& json, const std::filesystem::path& directory, const TokenizedPrompts& prompts,
                    Learner* learner) {
   RunState state;
-  state.position = json.at("position");
-  state.before = FromJson(json.at("before"));
-  state.after = FromJson(json.at("after"));
-  LoadStateTensors(learner->optimizer(), directory);
-  learner->optimizer().Restored(json.at("updates"));
-  learner->bad_updates().set_in_row(json.at("bad_in_row"));
-  for (Experience& experience : LoadExperiences(json.at("waiting"), directory / kQueue, prompts.tokens)) {
-    state.waiting.push_back(std::move(experience));
-  }
+  int64_t updates = 0;
+  Ranks::World().Together([&] {
+    state.position = json.at("position");
+    state.before = FromJson(json.at("before"));
+    state.after = FromJson(json.at("after"));
+    updates = json.at("updates");
+    learner->bad_updates().set_in_row(json.at("bad_in_row"));
+    LoadStateTensors(learner->optimizer(), directory);
+    for (Experience& experience : LoadExperiences(json.at("waiting"), directory / kQueue, prompts.tokens)) {
+      state.waiting.push_back(std::move(experience));
+    }
+  });
+  learner->optimizer().Restored(updates);
   return state;
 }
 

@@ -138,9 +138,11 @@ Json SftWork::Save(const fs::path& directory) {
 }
 
 void SftWork::Load(int64_t /*step*/, const fs::path& directory, const Json& state) {
-  LoadStateTensors(optimizer_, directory);
+  Ranks::World().Together([&] {
+    LoadStateTensors(optimizer_, directory);
+    bad_updates_.set_in_row(state.at("bad_in_row"));
+  });
   optimizer_.Restored(state.at("updates"));
-  bad_updates_.set_in_row(state.at("bad_in_row"));
 }
 
 void SftWork::Finish(int64_t /*step*/, double /*seconds*/) {
@@ -155,11 +157,12 @@ RunResult RunSft(const SftConfig& given) {
   Ranks::World().Together([&] {
     config = PinRevisions(given);
     TakeAdapterDirectory(&config.model, &config.lora);
+    if (config.sft.from_scratch && UsesLora(config.lora)) {
+      throw Error("lora.rank", "has nothing to adapt: sft.from_scratch begins with random weights",
+                  "set one of them");
+    }
+    RunDevice(config.run);  // is there
   });
-  if (config.sft.from_scratch && UsesLora(config.lora)) {
-    throw Error("lora.rank", "has nothing to adapt: sft.from_scratch begins with random weights",
-                "set one of them");
-  }
   SftConfig resolved = config;
   const RunSetup setup{
       .name = "sft",

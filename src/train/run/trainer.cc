@@ -304,9 +304,6 @@ void RlWork::Learn(int64_t step, const Experience& experience, const StageWatch&
   hooks.several_updates = [&] { copy_.Take(); };
   hooks.progress = [&](int64_t done, int64_t total) { watch({"updating", done, total, "tokens"}); };
   std::optional<StepDump> dump;
-  if (!options_.dump.empty() && learner_.optimizer().sharded()) {
-    throw Error("--dump-step", "needs whole gradients on every rank", "set parallel.shard=none");
-  }
   if (!options_.dump.empty()) dump.emplace(options_.dump, model_, learner_.optimizer());
   const bool due = decisions_.Due(step);
   std::optional<Audit> audit;
@@ -407,6 +404,10 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
   Ranks::World().Together([&] {
     config = PinRevisions(given);
     TakeAdapterDirectory(&config.model, &config.lora);
+    RunDevice(config.run);  // is there
+    if (!options.dump.empty() && !Ranks::World().alone()) {
+      throw Error("--dump-step", "shows the updates of one process", "start it without torchrun");
+    }
     if (config.rollout.replay_routing) {
       CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
                           "rollout.replay_routing");
