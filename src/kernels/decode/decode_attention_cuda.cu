@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda_check.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/decode/decode_attention_share_cuda.h"
 
 namespace augur {
@@ -66,6 +67,7 @@ template <template <int> typename Share, int kDim, int kBlocksPerSm>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_bfloat16> in) {
   constexpr int kTokens = Share<kDim>::kTokens;
   __shared__ Shared<kDim> shared;
+  LetNextStart();
   const int64_t sequence = blockIdx.z;
   const int chunks = (in.group + kQueries - 1) / kQueries;
   const int kv_head = blockIdx.y / chunks, first = blockIdx.y % chunks * kQueries;
@@ -85,16 +87,23 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
            kDim;
   };
   Share<kDim> mine;
-  mine.LoadQueries(in.q + sequence * in.q_stride + head * kDim, queries);
   // Undivided, the first page is known before the length is.
   const bool early = in.splits == 1 && warp / per_page < in.table_stride;
   int page = early ? table[warp / per_page] : 0;
   int tile = static_cast<int>(blockIdx.x) * share + warp;
+  if (tile < end && !early) page = table[tile / per_page];
+  int64_t at = offset(tile, page);
+  // Keys and values of earlier steps are there before the kernel in front of this one is done; in a prompt's
+  // pass that kernel writes them.
+  const bool old = in.owners == nullptr && (tile + 1) * kTokens < length;
+  if (!old) WaitForEarlier();
   if (tile < end) {
-    if (!early) page = table[tile / per_page];
-    int64_t at = offset(tile, page);
     mine.LoadKeys(in, at);
     mine.LoadValues(in, at);
+  }
+  WaitForEarlier();
+  mine.LoadQueries(in.q + sequence * in.q_stride + head * kDim, queries);
+  if (tile < end) {
     int next = tile + kWarps;
     page = next < end ? table[next / per_page] : 0;
     for (; tile < end; tile = next, next += kWarps) {
@@ -168,6 +177,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) FastKernel(Input<__nv_
 template <typename E>
 __global__ void __launch_bounds__(kThreads) PlainKernel(Input<E> in) {
   constexpr int kPer = 8;  // elements of a head of 256 that a lane holds
+  Overlap();
   const int64_t sequence = blockIdx.z;
   const int head = blockIdx.y * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (head >= in.heads) return;
@@ -280,11 +290,11 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
     fast = (in.head_dim == 64 || in.head_dim == 128) && in.page_size % tokens == 0;
     const auto launch = [&]<template <int> typename Share>() {
       if (in.head_dim == 64) {
-        FastKernel<Share, 64, kCrowded><<<grid, kThreads, 0, queue>>>(input);
+        LaunchEarly(FastKernel<Share, 64, kCrowded>, grid, kThreads, 0, queue, input);
       } else if (crowded) {
-        FastKernel<Share, 128, kCrowded><<<grid, kThreads, 0, queue>>>(input);
+        LaunchEarly(FastKernel<Share, 128, kCrowded>, grid, kThreads, 0, queue, input);
       } else {
-        FastKernel<Share, 128, kRoomy><<<grid, kThreads, 0, queue>>>(input);
+        LaunchEarly(FastKernel<Share, 128, kRoomy>, grid, kThreads, 0, queue, input);
       }
     };
     if (fast && in.keys_fp8 != nullptr) {
@@ -295,7 +305,7 @@ void DecodeAttentionCuda(const DecodeAttention<T>& in, void* stream) {
   }
   if (!fast) {
     const dim3 grid(1, static_cast<unsigned>((in.heads + kWarps - 1) / kWarps), sequences);
-    PlainKernel<E><<<grid, kThreads, 0, queue>>>(input);
+    LaunchEarly(PlainKernel<E>, grid, kThreads, 0, queue, input);
   }
   CheckCuda(cudaGetLastError(), "attention over pages on the GPU");
 }

@@ -1,4 +1,5 @@
 #include "kernels/cuda_check.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_rows.h"
 #include "kernels/layer/column_sums_cuda.h"
 #include "kernels/layer/fp8_cuda.h"
@@ -18,6 +19,7 @@ __global__ void __launch_bounds__(kMostThreads)
                   const E* weight, float eps, E* sum, E* y, float* inverse, uint8_t* quantised,
                   float* scale) {
   __shared__ float shared[2][32];
+  Overlap();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   const E* from = x + static_cast<int64_t>(gather ? gather[blockIdx.x] : blockIdx.x) * width;
   float values[kVectors][kVector];
@@ -153,11 +155,10 @@ void RmsNormForwardCuda(const RmsNormRows<T>& in, void* stream) {
   using E = typename CudaElement<T>::Type;
   const bool aligned = Aligned(in.x, in.delta, in.weight, in.sum, in.y, in.quantised, in.delta_scale.column);
   WithDivision<E>(in.width, aligned, [&]<int kVector, int kVectors>(unsigned threads) {
-    ForwardKernel<E, kVector, kVectors>
-        <<<static_cast<unsigned>(in.rows), threads, 0, static_cast<cudaStream_t>(stream)>>>(
-            static_cast<int>(in.width), OnDevice(in.x), in.gather, OnDevice(in.delta), in.delta_scale,
-            OnDevice(in.weight), in.eps, OnDevice(in.sum), OnDevice(in.y), in.inverse, in.quantised,
-            in.scale);
+    LaunchEarlyIfSmall(ForwardKernel<E, kVector, kVectors>, static_cast<unsigned>(in.rows), threads, 0,
+                       static_cast<cudaStream_t>(stream), static_cast<int>(in.width), OnDevice(in.x),
+                       in.gather, OnDevice(in.delta), in.delta_scale, OnDevice(in.weight), in.eps,
+                       OnDevice(in.sum), OnDevice(in.y), in.inverse, in.quantised, in.scale);
   });
   CheckCuda(cudaGetLastError(), "RMSNorm on the GPU");
 }

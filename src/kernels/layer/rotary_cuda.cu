@@ -1,4 +1,5 @@
 #include "kernels/cuda_check.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_rows.h"
 #include "kernels/layer/column_sums_cuda.h"
 #include "kernels/layer/fp8_cuda.h"
@@ -160,6 +161,7 @@ struct Pages {
 
 template <typename E, int kPer, int kChunks>
 __global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotated, Pages<E> pages) {
+  Overlap();
   const int turned = in.heads + in.kv_heads;
   const bool stores = pages.page_table != nullptr;
   const int all = stores ? turned + in.kv_heads : turned;
@@ -285,9 +287,8 @@ void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* p
   }
   const int64_t items = in.tokens * (in.heads + (pages ? 2 : 1) * in.kv_heads);
   WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {
-    ForwardKernel<E, kPer, kChunks>
-        <<<static_cast<unsigned>((items + kWarps - 1) / kWarps), kThreads, 0,
-           static_cast<cudaStream_t>(stream)>>>(MakeInput(in), OnDevice(rotated), to);
+    LaunchEarlyIfSmall(ForwardKernel<E, kPer, kChunks>, static_cast<unsigned>((items + kWarps - 1) / kWarps),
+                       kThreads, 0, static_cast<cudaStream_t>(stream), MakeInput(in), OnDevice(rotated), to);
   });
   CheckCuda(cudaGetLastError(), "rotation on the GPU");
 }

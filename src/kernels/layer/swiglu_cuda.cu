@@ -1,4 +1,5 @@
 #include "kernels/cuda_check.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_rows.h"
 #include "kernels/layer/fp8_cuda.h"
 #include "kernels/layer/swiglu.h"
@@ -30,6 +31,7 @@ __device__ __forceinline__ void Gated(const E* gate_up, const ProductScale& scal
 template <typename E, int kVector>
 __global__ void __launch_bounds__(kThreads)
     ForwardKernel(int64_t vectors, int64_t width, const E* gate_up, ProductScale scale, E* out) {
+  Overlap();
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVector;
   if (i >= vectors * kVector) return;
   const int64_t row = i / width;
@@ -44,6 +46,7 @@ __global__ void __launch_bounds__(kQuantiseThreads)
     QuantiseKernel(int width, const E* gate_up, ProductScale gate_up_scale, E* out, uint8_t* quantised,
                    float* scale) {
   __shared__ float shared[32];
+  Overlap();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   float values[kVectors][kVector];
   float largest = 0;
@@ -104,9 +107,9 @@ void Quantise(int64_t rows, int64_t width, const E* gate_up, const ProductScale&
   const auto launch = [&]<int kVectors>() {
     const int64_t threads = (width + kVector * kVectors - 1) / (kVector * kVectors);
     if (threads > kQuantiseThreads) return false;
-    QuantiseKernel<E, kVector, kVectors>
-        <<<static_cast<unsigned>(rows), static_cast<unsigned>((threads + 31) / 32 * 32), 0, stream>>>(
-            static_cast<int>(width), gate_up, gate_up_scale, out, quantised, scale);
+    LaunchEarlyIfSmall(QuantiseKernel<E, kVector, kVectors>, static_cast<unsigned>(rows),
+                       static_cast<unsigned>((threads + 31) / 32 * 32), 0, stream, static_cast<int>(width),
+                       gate_up, gate_up_scale, out, quantised, scale);
     return true;
   };
   if (!launch.template operator()<1>() && !launch.template operator()<2>() &&
@@ -131,11 +134,11 @@ void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, const Prod
          : Quantise<E, 1>(rows, width, from, gate_up_scale, OnDevice(out), quantised, scale, queue);
   } else if (wide) {
     const int64_t vectors = rows * width / kWide;
-    ForwardKernel<E, kWide>
-        <<<Blocks(vectors), kThreads, 0, queue>>>(vectors, width, from, gate_up_scale, OnDevice(out));
+    LaunchEarlyIfSmall(ForwardKernel<E, kWide>, Blocks(vectors), kThreads, 0, queue, vectors, width, from,
+                       gate_up_scale, OnDevice(out));
   } else {
-    ForwardKernel<E, 1><<<Blocks(rows * width), kThreads, 0, queue>>>(rows * width, width, from,
-                                                                      gate_up_scale, OnDevice(out));
+    LaunchEarlyIfSmall(ForwardKernel<E, 1>, Blocks(rows * width), kThreads, 0, queue, rows * width, width,
+                       from, gate_up_scale, OnDevice(out));
   }
   CheckCuda(cudaGetLastError(), "SwiGLU on the GPU");
 }

@@ -1,0 +1,82 @@
+// Kernels that start before the one in front of them in the stream is done (programmatic dependent launch):
+// their blocks are placed, and what they can do without its results is done, while it runs. For .cu files
+// only.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace augur {
+
+// Lets the next kernel of the stream start, if it was launched by LaunchEarly, once every block has come
+// here.
+__device__ __forceinline__ void LetNextStart() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until all kernels before this one are done. Every block of a kernel launched by LaunchEarly calls it
+// before it reads or writes what they do.
+__device__ __forceinline__ void WaitForEarlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Both, at the beginning of a kernel.
+__device__ __forceinline__ void Overlap() {
+  LetNextStart();
+  WaitForEarlier();
+}
+
+// Whether the current GPU starts kernels early: Hopper and later.
+inline bool StartsEarly() {
+  thread_local int known_device = -1, major = 0;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  if (device != known_device) {
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
+      return false;
+    known_device = device;
+  }
+  return major >= 9;
+}
+
+// kernel<<<grid, threads, shared, stream>>>(arguments...), started early where `early` says so and the GPU
+// can. Errors are left for cudaGetLastError.
+template <typename... P, typename... A>
+void LaunchEarlyIf(bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared,
+                   cudaStream_t stream, A&&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early && StartsEarly() ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(arguments))...);
+}
+
+template <typename... P, typename... A>
+void LaunchEarly(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream,
+                 A&&... arguments) {
+  LaunchEarlyIf(true, kernel, grid, threads, shared, stream, std::forward<A>(arguments)...);
+}
+
+// Early if it leaves most of the GPU to the kernels around it. A larger one gains nothing by that, and takes
+// room from the one it waits for.
+template <typename... P, typename... A>
+void LaunchEarlyIfSmall(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream,
+                        A&&... arguments) {
+  constexpr uint64_t kSmall = 100000;  // threads
+  const bool small = static_cast<uint64_t>(grid.x) * grid.y * grid.z * threads < kSmall;
+  LaunchEarlyIf(small, kernel, grid, threads, shared, stream, std::forward<A>(arguments)...);
+}
+
+}  // namespace augur
