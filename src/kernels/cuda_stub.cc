@@ -3,6 +3,7 @@
 #include "kernels/add_at_random.h"
 #include "kernels/decode/decode_attention.h"
 #include "kernels/decode/experts.h"
+#include "kernels/decode/gate_up_product.h"
 #include "kernels/decode/sample_support.h"
 #include "kernels/decode/take_tokens.h"
 #include "kernels/head/decide.h"
@@ -51,6 +52,10 @@ void ExpertProductCuda(const ExpertRoutes&, const ExpertProduct&, void*) { Throw
 void MixExpertsCuda(const ExpertRoutes&, int64_t, const BFloat16*, BFloat16*, void*) {
   ThrowNoCuda("experts");
 }
+
+bool HasGateUpProductCuda(const GateUpProduct&) { return false; }
+
+void GateUpProductCuda(const GateUpProduct&, void*) { ThrowNoCuda("products of gate and up"); }
 
 template <typename T>
 void LiveRowsCuda(const LiveRowsInput<T>&, int32_t*, int32_t*, void*) {

@@ -4,68 +4,15 @@
 // their N: a token's result is the same whatever tokens are beside it. For .cu files only.
 #pragma once
 
-#include <cuda_bf16.h>
-
-#include <cstdint>
+#include "kernels/decode/tensor_cores_cuda.h"
 
 namespace augur {
 
-inline constexpr int kFewRowsThreads = 128;     // one warpgroup
-inline constexpr int kFewRowsTile = 128;        // rows of the weight, in two halves
-inline constexpr int kFewRowsStageBytes = 128;  // of a row
+inline constexpr int kFewRowsThreads = 128;                // one warpgroup
+inline constexpr int kFewRowsTile = 128;                   // rows of the weight, in two halves
+inline constexpr int kFewRowsStageBytes = kSwizzledBytes;  // of a row
 inline constexpr int kFewRowsVectors = kFewRowsStageBytes / 16;
 inline constexpr int kFewRowsHalf = kFewRowsTile / 2;
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define AUGUR_HOPPER 1
-#endif
-
-// sums += weight rows x tokens, for 64 rows, kN tokens and 32 bytes of the width; E is bfloat16, or uint8_t
-// for e4m3. A thread holds rows warp * 16 + lane / 4 and + 8 of tokens 8 n + lane % 4 * 2 and the next: [4 n
-// ..].
-template <typename E, int kN>
-struct TensorCores;
-
-#define AUGUR_WGMMA(kN, SHAPE, SUMS, NEXT0, NEXT1, ...)                                                 \
-  template <>                                                                                           \
-  struct TensorCores<__nv_bfloat16, kN> {                                                               \
-    static __device__ __forceinline__ void MultiplyAdd(float (&d)[kN / 2], uint64_t a, uint64_t b) {    \
-      AUGUR_WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n" SHAPE "k16.f32.bf16.bf16 {" SUMS "}, %" NEXT0 \
-                      ", %" NEXT1 ", p, 1, 1, 0, 0;",                                                   \
-                      __VA_ARGS__);                                                                     \
-    }                                                                                                   \
-  };                                                                                                    \
-  template <>                                                                                           \
-  struct TensorCores<uint8_t, kN> {                                                                     \
-    static __device__ __forceinline__ void MultiplyAdd(float (&d)[kN / 2], uint64_t a, uint64_t b) {    \
-      AUGUR_WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n" SHAPE "k32.f32.e4m3.e4m3 {" SUMS "}, %" NEXT0 \
-                      ", %" NEXT1 ", p, 1, 1;",                                                         \
-                      __VA_ARGS__);                                                                     \
-    }                                                                                                   \
-  }
-#ifdef AUGUR_HOPPER
-#define AUGUR_WGMMA_ASM(CODE, ...) \
-  asm volatile("{.reg .pred p; setp.eq.u32 p, 1, 1; " CODE "}" : __VA_ARGS__ : "l"(a), "l"(b))
-#else
-#define AUGUR_WGMMA_ASM(CODE, ...)
-#endif
-#define AUGUR_SUMS(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define AUGUR_4 "%0, %1, %2, %3"
-#define AUGUR_8 AUGUR_4 ", %4, %5, %6, %7"
-#define AUGUR_16 AUGUR_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define AUGUR_32 AUGUR_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-AUGUR_WGMMA(8, "8", AUGUR_4, "4", "5", AUGUR_SUMS(0));
-AUGUR_WGMMA(16, "16", AUGUR_8, "8", "9", AUGUR_SUMS(0), AUGUR_SUMS(4));
-AUGUR_WGMMA(32, "32", AUGUR_16, "16", "17", AUGUR_SUMS(0), AUGUR_SUMS(4), AUGUR_SUMS(8), AUGUR_SUMS(12));
-AUGUR_WGMMA(64, "64", AUGUR_32, "32", "33", AUGUR_SUMS(0), AUGUR_SUMS(4), AUGUR_SUMS(8), AUGUR_SUMS(12),
-            AUGUR_SUMS(16), AUGUR_SUMS(20), AUGUR_SUMS(24), AUGUR_SUMS(28));
-#undef AUGUR_32
-#undef AUGUR_16
-#undef AUGUR_8
-#undef AUGUR_4
-#undef AUGUR_SUMS
-#undef AUGUR_WGMMA_ASM
-#undef AUGUR_WGMMA
 
 #ifdef AUGUR_HOPPER
 #define AUGUR_ASM(...) asm volatile(__VA_ARGS__)
@@ -76,13 +23,6 @@ AUGUR_WGMMA(64, "64", AUGUR_32, "32", "33", AUGUR_SUMS(0), AUGUR_SUMS(4), AUGUR_
 // What copies wrote is seen by the tensor cores after this and a barrier.
 __device__ __forceinline__ void PublishCopies() {
   AUGUR_ASM("fence.proxy.async.shared::cta;\n" :: : "memory");
-}
-__device__ __forceinline__ void BeginMultiply() { AUGUR_ASM("wgmma.fence.sync.aligned;\n" :: : "memory"); }
-__device__ __forceinline__ void CommitMultiply() {
-  AUGUR_ASM("wgmma.commit_group.sync.aligned;\n" :: : "memory");
-}
-__device__ __forceinline__ void WaitMultiply() {
-  AUGUR_ASM("wgmma.wait_group.sync.aligned 0;\n" :: : "memory");
 }
 
 // 16 bytes to shared memory, zeros where not `there`.
@@ -100,12 +40,6 @@ __device__ __forceinline__ void WaitCopies() {
 // Where vector `v` of a tile's row lies in its stage: as the tensor cores swizzle rows of 128 bytes.
 __device__ __forceinline__ uint32_t VectorAt(int row, int v) {
   return static_cast<uint32_t>(row * kFewRowsStageBytes + ((v ^ (row & 7)) << 4));
-}
-
-// How the tensor cores find rows of 128 bytes, swizzled, at an address of shared memory.
-__device__ __forceinline__ uint64_t Swizzled(uint32_t address) {
-  constexpr uint64_t kEightRows = (8 * kFewRowsStageBytes) >> 4, kSwizzle128 = 1;
-  return (address >> 4 & 0x3fff) | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
 }
 
 // The weight's rows of a tile from `first` on. Gated, its halves are rows of gate and the same rows of up,

@@ -8,9 +8,11 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/decode/decode_attention.h"
 #include "kernels/decode/experts.h"
+#include "kernels/decode/gate_up_product.h"
 #include "kernels/layer/quantise_rows.h"
 #include "kernels/layer/rms_norm.h"
 #include "kernels/layer/rotary.h"
@@ -178,6 +180,19 @@ struct CudaForward::Pass {
   // inner = SwiGLU of operand's product, in FP8 rounded for the next one.
   template <typename T>
   void GateUp(const CudaLinear& linear) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      const GateUpProduct product{rows,
+                                  config.hidden_size,
+                                  config.intermediate_size,
+                                  ConstData<T>(operand),
+                                  weights.fp8() ? nullptr : ConstData<T>(linear.weight),
+                                  Data<T>(inner)};
+      if (!weights.fp8() && !linear.bias.defined() && HasGateUpProductCuda(product)) {
+        GateUpProductCuda(product, stream);
+        MarkPart(parts, "gate-up product, SwiGLU");
+        return;
+      }
+    }
     const ProductScale scale = Product(operand, hidden8, scale8, linear, gate_up);
     MarkPart(parts, "gate-up product");
     SwigluForwardCuda(rows, config.intermediate_size, ConstData<T>(gate_up), scale,
