@@ -25,6 +25,14 @@ else()
   message(STATUS "Augur: without CUDA kernels")
 endif()
 
+# cuBLAS, too, comes with torch.
+if(AUGUR_WITH_CUDA)
+  cmake_path(GET TORCH_DIR PARENT_PATH packages)
+  file(GLOB cublas_folders ${packages}/nvidia/*/lib)
+  find_library(CUBLASLT_LIBRARY NAMES libcublasLt.so.13 REQUIRED HINTS ${cublas_folders})
+  target_link_libraries(torch_libs INTERFACE ${CUBLASLT_LIBRARY})
+endif()
+
 # cuDNN comes with torch; its C++ interface, headers alone, is a wheel of its own (nvidia-cudnn-frontend).
 set(AUGUR_WITH_CUDNN OFF)
 if(AUGUR_WITH_CUDA)

@@ -18,6 +18,7 @@
 #include "kernels/layer/rotary.h"
 #include "kernels/layer/swiglu.h"
 #include "model/moe.h"
+#include "ops/chosen_product.h"
 #include "ops/device.h"
 #include "ops/typed_data.h"
 
@@ -327,12 +328,14 @@ struct CudaForward::Pass {
     if (!linear.scale.defined()) {
       if (linear.bias.defined()) {
         at::addmm_out(out, linear.bias, x, weight);
-      } else {
+      } else if (!ChosenProductInto(out, x, weight)) {
         at::mm_out(out, x, weight);
       }
     } else if (TensorCoresTake(linear.weight) && !linear.bias.defined() && reader == Reader::kKernel) {
-      at::_scaled_mm_out(out, x8, weight, weights.one(), weights.one(), std::nullopt, std::nullopt,
-                         out.scalar_type(), /*use_fast_accum=*/true);
+      if (!ChosenProductInto(out, x8, weight)) {
+        at::_scaled_mm_out(out, x8, weight, weights.one(), weights.one(), std::nullopt, std::nullopt,
+                           out.scalar_type(), /*use_fast_accum=*/true);
+      }
       return {ConstData<float>(x_scale), ConstData<float>(linear.scale)};
     } else if (TensorCoresTake(linear.weight)) {
       const std::optional<at::Tensor> bias =
@@ -484,7 +487,7 @@ void CudaForward::Head(const at::Tensor& hidden, at::Tensor& out) const {
   const at::Tensor head = weights_.model().head.t();
   if (hidden.scalar_type() == at::kFloat) {
     at::mm_out(out, hidden, head);
-  } else {
+  } else if (!ChosenProductInto(out, hidden, head)) {
     at::mm_out(out, hidden, head, at::kFloat);
   }
 }
