@@ -65,6 +65,8 @@ class FullForwardBackend : public Backend {
     model_.inverse_frequencies = model.inverse_frequencies;
     head_ = model_.head.to(at::kFloat);
   }
+  void ReleaseWeights() override {}
+  int64_t weight_bytes() const override { return 0; }
 
  private:
   int32_t* At(std::span<const int32_t> pages, int64_t position) {
