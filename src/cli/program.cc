@@ -52,8 +52,17 @@ void ReportOnFirst(const std::string& message) {
 }
 
 const CLI::App& ChosenCommand(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return chosen.empty() ? app : *chosen.front();
+  const CLI::App* command = &app;
+  for (auto chosen = app.get_subcommands(); !chosen.empty(); chosen = command->get_subcommands()) {
+    command = chosen.front();
+  }
+  return *command;
+}
+
+// "augur bench rollout"
+std::string FullName(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? "augur" : FullName(*parent) + " " + command.get_name();
 }
 
 std::vector<std::string> ValidNames(const CLI::App& command, bool flags) {
@@ -82,8 +91,7 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
     message = fmt::format("unknown {} '{}'", is_flag ? "flag" : "argument", extras.front());
     if (!views.empty()) message += fmt::format("; did you mean '{}'?", NearestName(extras.front(), views));
   }
-  ReportOnFirst(
-      fmt::format("{} (see {} --help)", message, &command == &app ? "augur" : "augur " + command.get_name()));
+  ReportOnFirst(fmt::format("{} (see {} --help)", message, FullName(command)));
   return kUserError;
 }
 

@@ -44,3 +44,9 @@ def test_a_busy_process_is_measured_and_gone_afterwards(tmp_path):
 def test_there_is_one_bench_of_generation():
     assert run_augur("bench", "generate", check=False).returncode == 2
     assert run_augur("bench", "decode", check=False).returncode == 2
+
+
+def test_an_unknown_flag_of_a_benchmark_is_sent_to_its_own_help():
+    done = run_augur("bench", "rollout", "--thread", "1", check=False)
+    assert done.returncode == 2
+    assert "unknown flag '--thread'; did you mean '--threads'? (see augur bench rollout --help)" in done.stderr
