@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from collections.abc import Iterator
 from os import PathLike, fspath
 from pathlib import Path
@@ -64,7 +65,14 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return (self.path / "summary.json").exists()
+        """Whether it came to its last step; one that shall take further steps has not."""
+        summary = self.path / "summary.json"
+        if not summary.exists():
+            return False
+        config = (self.path / "config.yaml").read_text(encoding="utf-8")
+        wanted = re.search(r"^(?:train|sft):\n(?:  .*\n)*?  steps: (\d+)$", config, re.MULTILINE)
+        steps = json.loads(summary.read_text(encoding="utf-8")).get("steps")
+        return wanted is None or steps is None or steps >= int(wanted[1])
 
     @property
     def model_path(self) -> Path:

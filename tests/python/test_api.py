@@ -53,6 +53,21 @@ def test_a_run_tells_its_figures(run):
     assert page._repr_html_().startswith("<iframe srcdoc=")
 
 
+def test_a_run_is_finished_when_its_last_step_is(tmp_path):
+    run = augur.train(SMALL, f"run.dir={tmp_path / 'run'}")
+    assert run.finished
+    with pytest.raises(ZeroDivisionError):
+        augur.train(SMALL, "train.steps=9", f"run.dir={tmp_path / 'run'}", on_step=lambda metrics: 1 / 0)
+    assert run.step == 4 and not run.finished
+    assert augur.train(SMALL, "train.steps=5", f"run.dir={tmp_path / 'run'}").finished
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "1 2 =", "answer": "1 2"}\n')
+    config = tmp_path / "sft.yaml"
+    config.write_text(f"model: {{path: {MODEL}}}\ndata: {{train: [{rows}]}}\nsft: {{steps: 2, batch: 1}}\n")
+    run_augur("sft", config, f"run.dir={tmp_path / 'sft'}", "run.threads=1", "run.device=cpu")
+    assert augur.Run(tmp_path / "sft").finished and augur.Run(tmp_path / "sft").step == 2
+
+
 def test_what_a_run_lacks_is_named(run, tmp_path):
     with pytest.raises(augur.Error, match="holds no tokens of step 9; steps 1 to 3 have"):
         run.tokens(step=9)

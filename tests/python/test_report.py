@@ -384,6 +384,17 @@ def test_a_comparison_of_one_seed_shows_no_intervals_and_says_so(browser, tmp_pa
     assert [row[3] for row in rows] == ["", "–", "–", "–"]
 
 
+@pytest.mark.parametrize(("steps", "shown"), [(60, True), (40, False)])
+def test_what_a_run_came_to_is_shown_until_it_goes_on(browser, tmp_path, steps, shown):
+    run = report_runs.make_run(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"steps": steps}))
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    text = browser.ask("document.querySelector('#summary .cards').textContent")
+    assert ("31.0% → 62.0%" in text) == shown and "Accuracy" in text
+
+
 def test_the_summary_says_which_verifier_scored_what(browser, tmp_path):
     run = report_runs.make_run(tmp_path / "run")
     summary = json.loads((run / "summary.json").read_text())

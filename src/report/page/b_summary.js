@@ -12,8 +12,14 @@ function change(from, to, show) {
   return from === null || from === undefined ? show(to) : `${show(from)} → ${show(to)}`;
 }
 
-function accuracyCard(run) {
+// What the run came to; nothing where it has gone on since.
+function outcome(run) {
+  const steps = (run.metrics && run.metrics.steps) || [];
   const summary = run.summary || {};
+  return summary.steps < steps[steps.length - 1] ? {} : summary;
+}
+function accuracyCard(run) {
+  const summary = outcome(run);
   if (typeof summary.before === "number" && typeof summary.after === "number") {
     const points = 100 * (summary.after - summary.before);
     return card("Accuracy", change(summary.before, summary.after, percent), `${signed(Number(points.toFixed(1)))} points`);
@@ -31,7 +37,7 @@ function lately(run, name) {
   return tail.reduce((sum, point) => sum + point[1], 0) / tail.length;
 }
 function seconds(run) {
-  if (run.summary && typeof run.summary.train_seconds === "number") return run.summary.train_seconds;
+  if (typeof outcome(run).train_seconds === "number") return outcome(run).train_seconds;
   const steps = series(run, "timing_s/step");
   return steps.length ? steps.reduce((sum, point) => sum + point[1], 0) : null;
 }

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/run_directory.h"
 #include "config/pin.h"
 #include "config/read.h"
@@ -145,9 +147,14 @@ void SftWork::Load(int64_t /*step*/, const fs::path& directory, const Json& stat
   optimizer_.Restored(state.at("updates"));
 }
 
-void SftWork::Finish(int64_t /*step*/, double /*seconds*/) {
+void SftWork::Finish(int64_t step, double seconds) {
   const WholeModel whole(optimizer_.layer_shards());
-  Ranks::World().OnFirst([&] { SaveResult(model_, config_.model.path, config_.run.dir); });
+  Ranks::World().OnFirst([&] {
+    const std::filesystem::path run = config_.run.dir;
+    SaveResult(model_, config_.model.path, run);
+    const Json summary = {{"train_seconds", seconds}, {"seed", config_.run.seed}, {"steps", step}};
+    WriteFileAtomically(run / "summary.json", summary.dump(2) + "\n");
+  });
 }
 
 }  // namespace
