@@ -16,6 +16,7 @@
 #include "metrics/metrics_file.h"
 #include "metrics/tensorboard.h"
 #include "model/config.h"
+#include "ops/device.h"
 #include "ops/out_of_memory.h"
 #include "ops/ranks.h"
 #include "rollout/device.h"
@@ -271,6 +272,15 @@ Error Loop::OutOfMemoryNow(const std::exception& fault) const {
                      work_.MemoryRemedy(stage_));
 }
 
+// Where auto cannot take a GPU that is there.
+void WarnOfUnusedGpu(const RunSection& run) {
+  if (run.device != "auto" || BuiltWithCuda() || !fs::exists("/dev/nvidia0")) return;
+  fmt::print(
+      stderr,
+      "augur: warning: this machine has a GPU, and this build of Augur, made without nvcc, runs on CPUs "
+      "alone; install it again with nvcc on PATH, or say run.device=cpu\n");
+}
+
 }  // namespace
 
 RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make) {
@@ -281,7 +291,10 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
     group.SetTimeout(setup.parallel.timeout_s);
   }
   std::optional<RunLock> lock;
-  ranks.OnFirst([&] { lock.emplace(setup.run.dir); });
+  ranks.OnFirst([&] {
+    lock.emplace(setup.run.dir);
+    WarnOfUnusedGpu(setup.run);
+  });
   const StopSignals signals;
   StepWork* work = nullptr;
   try {
