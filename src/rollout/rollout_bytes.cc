@@ -10,6 +10,9 @@ void PutRollout(const Rollout& rollout, ByteWriter* out) {
   out->Put(rollout.support.columns);
   out->Put(rollout.support.ids);
   out->Put(rollout.support.logprobs);
+  out->Put(rollout.routing.layers);
+  out->Put(rollout.routing.experts_per_token);
+  out->Put(rollout.routing.experts);
   out->Put(rollout.temperature);
   out->Put(rollout.weight_version);
   out->Put(rollout.finish);
@@ -26,6 +29,9 @@ Rollout GetRollout(ByteReader* in) {
   in->Get(&rollout.support.columns);
   in->Get(&rollout.support.ids);
   in->Get(&rollout.support.logprobs);
+  in->Get(&rollout.routing.layers);
+  in->Get(&rollout.routing.experts_per_token);
+  in->Get(&rollout.routing.experts);
   in->Get(&rollout.temperature);
   in->Get(&rollout.weight_version);
   in->Get(&rollout.finish);

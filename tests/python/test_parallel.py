@@ -174,7 +174,7 @@ def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
     ("make", "ranks", "changes"),
     [
         (make_moe_policy, 2, dict(parallel__shard="full", algorithm__load_balance_coef=0.1, train__micro_tokens=60)),
-        (make_moe_policy, 3, dict(parallel__shard="states", algorithm__load_balance_coef=0.1)),
+        (make_moe_policy, 3, dict(parallel__shard="states", rollout__replay_routing="true")),
         (make_policy, 3, dict(parallel__shard="states", lora__rank=4)),
         (make_policy, 2, dict(parallel__shard="full", lora__rank=4)),
     ],
@@ -183,7 +183,9 @@ def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
 def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, ranks, changes):
     policy = make(tmp_path / "model")
     settings = dict(train__steps=3, train__lr=0.001, train__eps=1e-3, reward__overlong_buffer=8, log__console="false")
-    alone = settings | {key: value for key, value in changes.items() if key.startswith(("lora", "algorithm"))}
+    alone = settings | {
+        key: value for key, value in changes.items() if key.startswith(("lora", "algorithm", "rollout"))
+    }
     run_augur("train", write_config(tmp_path / "alone.yaml", policy, tmp_path / "alone", **alone))
     run_ranks(ranks, "train", write_config(tmp_path / "ranks.yaml", policy, tmp_path / "ranks", **settings, **changes))
     assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
