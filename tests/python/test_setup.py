@@ -55,6 +55,18 @@ def test_only_what_is_asked_for_is_configured(tmp_path):
     (tmp_path / "build" / "CMakeCache.txt").write_text("AUGUR_CUDA:BOOL=OFF\nAUGUR_TESTS:BOOL=ON\n")
     assert calls("configure") == [] and calls("configure AUGUR_TESTS") == []
     assert calls("configure AUGUR_CUDA AUGUR_TESTS") == ["--preset default -DAUGUR_CUDA=ON"]
+    (tmp_path / "build" / "CMakeCache.txt").write_text("AUGUR_TORCH:BOOL=OFF\n")
+    assert calls("configure") == ["--preset default -DAUGUR_TORCH=ON"]
+
+
+def test_what_needs_no_torch_is_compiled_while_packages_are_installed(tmp_path):
+    for name in ("cmake", "ninja"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $@" >>calls\n')
+        (tmp_path / name).chmod(0o755)
+    slow = "install_system_packages() { :; }; make_venv() { sleep 2; cat calls; }"
+    done = in_setup(f"{slow}; set_up_python", tmp_path, str(tmp_path))
+    first = "cmake --preset default -DAUGUR_TORCH=OFF -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF"
+    assert done.returncode == 0 and done.stdout.splitlines() == [first, "ninja -C build"]
 
 
 def test_long_work_shows_what_it_wrote_only_where_it_fails(tmp_path):
