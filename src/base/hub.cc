@@ -1,6 +1,7 @@
 #include "base/hub.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/python.h"
+#include "base/stop_signals.h"
 
 namespace augur {
 namespace {
@@ -79,14 +81,32 @@ struct Snapshot {
   std::string path, commit;
 };
 
+// A download may take long; CheckStop ends it.
+std::string ReadAll(int fd) {
+  constexpr int kMilliseconds = 100;
+  std::string text;
+  char buffer[4096];
+  pollfd next{.fd = fd, .events = POLLIN, .revents = 0};
+  for (ssize_t got = 1; got > 0;) {
+    CheckStop();
+    if (::poll(&next, 1, kMilliseconds) <= 0) continue;
+    got = ::read(fd, buffer, sizeof buffer);
+    if (got > 0) text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
+}
+
 Snapshot Ask(const HubName& name) {
   std::vector<std::string> arguments = {name.kind, name.name};
   if (!name.revision.empty()) arguments.push_back(name.revision);
   const ChildProcess child = StartChild(PythonScript("_hub.py", arguments, name.name), {}, name.name);
   std::string answer;
-  char buffer[4096];
-  for (ssize_t got; (got = ::read(child.fd, buffer, sizeof buffer)) > 0;)
-    answer.append(buffer, static_cast<size_t>(got));
+  try {
+    answer = ReadAll(child.fd);
+  } catch (const Stopped&) {
+    EndChild(child);
+    throw;
+  }
   EndChild(child);
   const Json found = answer.empty() ? Json::object() : ParseJson(answer, name.name);
   if (!found.contains("path")) {

@@ -11,7 +11,7 @@ constexpr int64_t kOneRequest = 1'000'000'000;  // nanoseconds within which sign
 
 std::atomic<int> received = 0;
 std::atomic<int64_t> received_at = 0;
-std::atomic<int> scopes = 0;
+std::atomic<int> scopes = 0, living = 0;
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t Now() {
@@ -34,15 +34,21 @@ void OnSignal(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  received = 0;
+  if (living++ == 0) received = 0;
   struct sigaction action{};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, &interrupt_);
   ::sigaction(SIGTERM, &action, &terminate_);
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 StopSignals::~StopSignals() {
+  --living;
   ::sigaction(SIGINT, &interrupt_, nullptr);
   ::sigaction(SIGTERM, &terminate_, nullptr);
 }

@@ -6,13 +6,14 @@
 
 namespace augur {
 
-// While it lives, the first SIGINT or SIGTERM only sets a flag, and further ones within a second count as the
-// same (`timeout` sends two); a later one ends the process at once. What handled them before (Python, where
-// it is the host) does so again afterwards.
+// While it lives, the first SIGINT or SIGTERM only sets a flag, one that was blocked until then included, and
+// further ones within a second count as the same (`timeout` sends two); a later one ends the process at once.
+// What handled them before (Python, where it is the host) does so again afterwards. One may live within
+// another.
 class StopSignals {
  public:
   StopSignals();
-  // Puts back what handled the signals before.
+  // Puts back what handled the signals before, unblocked.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "cli/program.h"
 
@@ -19,6 +20,16 @@ Function* Find(void* library, const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 
+// Loading takes most of a second. A command that answers a signal in order gets to know of one that came
+// meanwhile (StopSignals).
+void HoldStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -26,6 +37,8 @@ int main(int argc, char** argv) {
   // OpenMP's threads wait for each other by spinning, milliseconds long, which on cores that others use costs
   // a step two to three times its time. It reads this when it is loaded, so the library comes after.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "train" || command == "sft") HoldStopSignals();
   void* library = dlopen("libaugur_torch.so", RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     std::fprintf(stderr, "augur: %s\n", dlerror());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/stop_signals.h"
 #include "cli/commands.h"
 #include "config/read.h"
 #include "config/write.h"
@@ -23,9 +24,16 @@ struct SftFlags {
 };
 
 void Sft(const SftFlags& options) {
+  const StopSignals signals;  // main.cc has held back those that came before
   SftConfig config;
   Ranks::World().Together([&] { config = ReadSftConfig(options.config, options.overrides); });
-  const RunResult outcome = RunSft(config);
+  RunResult outcome;
+  try {
+    outcome = RunSft(config);
+  } catch (const Stopped&) {
+    if (!Ranks::World().alone()) throw;
+    outcome = StoppedBeforeItBegan();
+  }
   if (!outcome.stopped_by.empty()) {
     fmt::print("{}\n", StopMessage(outcome, config.sft.steps));
     return;

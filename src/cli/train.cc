@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/stop_signals.h"
 #include "cli/commands.h"
 #include "cli/program.h"
 #include "config/read.h"
@@ -28,6 +29,7 @@ struct TrainFlags {
 };
 
 void Train(const TrainFlags& options) {
+  const StopSignals signals;  // main.cc has held back those that came before
   const Ranks ranks = Ranks::World();
   RlConfig config;
   ranks.Together([&] { config = ReadRlConfig(options.config, options.overrides); });
@@ -38,9 +40,6 @@ void Train(const TrainFlags& options) {
   const std::filesystem::path run = config.run.dir, page = run / "report.html";
   TrainOptions train = options.train;
   std::optional<WandbWriter> wandb;
-  ranks.OnFirst([&] {
-    if (!config.log.wandb.empty()) wandb.emplace(config.log.wandb, run);
-  });
   train.begins = [&](const std::string& yaml, bool anew) {
     if (wandb) wandb->Begin(yaml, anew);
   };
@@ -49,7 +48,16 @@ void Train(const TrainFlags& options) {
     if (const auto tell = Hooks().step) tell(step, config.train.steps, Json(metrics).dump().c_str());
   };
   train.evaluated = [&] { WriteReport({&run, 1}, page); };
-  const TrainOutcome outcome = RunTraining(config, train);
+  TrainOutcome outcome;
+  try {
+    ranks.OnFirst([&] {
+      if (!config.log.wandb.empty()) wandb.emplace(config.log.wandb, run);
+    });
+    outcome = RunTraining(config, train);
+  } catch (const Stopped&) {
+    if (!ranks.alone()) throw;
+    outcome = {StoppedBeforeItBegan(), {}, {}};
+  }
   if (!options.train.dump.empty()) return;
   TellResult({{"dir", config.run.dir}, {"steps", outcome.steps}, {"stopped_by", outcome.stopped_by}});
   if (!ranks.first()) return;

@@ -37,7 +37,7 @@ WandbWriter::WandbWriter(const std::string& project, const std::filesystem::path
     : child_(StartChild(PythonScript("_wandb.py", {project, run.string()}, kWandbKey), {}, kWandbKey)) {
   try {
     AwaitReady();
-  } catch (const Error&) {
+  } catch (...) {
     EndChild(child_);
     throw;
   }

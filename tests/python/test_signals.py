@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,22 @@ def test_stopped_again_and_again_it_is_the_same_run(tmp_path, policy, variant):
     for name in ("tokens.jsonl", "points.jsonl"):
         found, whole = (p.read_text() if p.exists() else "" for p in (run / name, tmp_path / "whole" / name))
         assert found == whole
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_program_loads_changes_nothing(tmp_path, policy, stop):
+    for attempt in range(6):  # at any moment of its first half second
+        config = small_config(tmp_path, policy, name=f"run{attempt}", train__steps=10**6, eval__files="[]")
+        process = start(config)
+        while b"libtorch_cpu" not in Path(f"/proc/{process.pid}/maps").read_bytes():  # its own main has begun by then
+            assert process.poll() is None
+        time.sleep(attempt * 0.05)
+        out = stop_soon(process, stop)
+        began = "after step" in out
+        assert began or f"stopped by {stop.name} before it began; nothing was changed" in out, out
+        assert began or not {p.name for p in tmp_path.glob(f"run{attempt}/*")} - {".lock"}
+    first = small_config(tmp_path, policy, name="run0", train__steps=1, eval__files="[]")
+    run_augur("train", first)
 
 
 def test_two_signals_at_once_count_as_one(tmp_path, policy):

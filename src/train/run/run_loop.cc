@@ -290,12 +290,13 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
   for (const Ranks& group : {ranks, CurrentShardGroups().within, CurrentShardGroups().across}) {
     group.SetTimeout(setup.parallel.timeout_s);
   }
+  const StopSignals signals;
+  if (ranks.alone() && StopSignals::Received() != nullptr) return StoppedBeforeItBegan();
   std::optional<RunLock> lock;
   ranks.OnFirst([&] {
     lock.emplace(setup.run.dir);
     WarnOfUnusedGpu(setup.run);
   });
-  const StopSignals signals;
   StepWork* work = nullptr;
   try {
     ranks.Together([&] {
@@ -308,7 +309,7 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
     });
     if (!ranks.alone()) CheckStopTogether();
   } catch (const Stopped&) {
-    return {.began = false, .stopped_by = StopSignalName()};
+    return StoppedBeforeItBegan();
   } catch (const std::exception& fault) {
     if (!IsOutOfMemory(fault)) throw;
     throw OutOfMemory(
@@ -319,9 +320,11 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
   try {
     return Loop(setup, *work).ToEnd();
   } catch (const Stopped&) {  // before the first step
-    return {.began = false, .stopped_by = StopSignalName()};
+    return StoppedBeforeItBegan();
   }
 }
+
+RunResult StoppedBeforeItBegan() { return {.began = false, .stopped_by = StopSignalName()}; }
 
 std::string StopMessage(const RunResult& outcome, int64_t steps) {
   if (!outcome.began) {

@@ -89,6 +89,9 @@ struct RunResult {
 // what it returns must live until the end. Only then is anything in the run directory changed.
 RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make);
 
+// A run that a signal stopped before RunToEnd.
+RunResult StoppedBeforeItBegan();
+
 // "stopped by SIGTERM after step 12 of 60; saved. The same command goes on from there."
 std::string StopMessage(const RunResult& outcome, int64_t steps);
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_directory.h"
+#include "base/stop_signals.h"
 #include "config/pin.h"
 #include "config/read.h"
 #include "config/write.h"
@@ -162,6 +163,8 @@ void SftWork::Finish(int64_t step, double seconds) {
 RunResult RunSft(const SftConfig& given) {
   SftConfig config;
   Ranks::World().Together([&] {
+    std::optional<StopScope> scope;
+    if (Ranks::World().alone()) scope.emplace();
     config = PinRevisions(given);
     TakeAdapterDirectory(&config.model, &config.lora);
     if (config.sft.from_scratch && UsesLora(config.lora)) {

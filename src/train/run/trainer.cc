@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_directory.h"
+#include "base/stop_signals.h"
 #include "config/pin.h"
 #include "config/read.h"
 #include "config/write.h"
@@ -408,6 +409,8 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
     if (!options.dump.empty() && !Ranks::World().alone()) {
       throw Error("--dump-step", "shows the updates of one process", "start it without torchrun");
     }
+    std::optional<StopScope> scope;
+    if (Ranks::World().alone()) scope.emplace();
     if (config.rollout.replay_routing) {
       CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
                           "rollout.replay_routing");
