@@ -25,6 +25,7 @@
 #include "model/load.h"
 #include "ops/log_probs.h"
 #include "ops/ranks.h"
+#include "rollout/device.h"
 
 namespace augur {
 namespace {
@@ -34,6 +35,7 @@ struct ScoreFlags {
   std::string dtype = "fp32";
   std::string device = "cpu";
   int64_t batch_tokens = 4096;
+  int64_t threads = 0;
 };
 
 std::vector<int32_t> ReadTokens(const std::string& text, const ModelConfig& config,
@@ -194,6 +196,7 @@ void ScoreLinesOnRanks(const Model& model, const ScoreFlags& options, const Rank
 
 void ScoreLines(const ScoreFlags& options) {
   const Ranks ranks = Ranks::World();
+  SetThreads(options.threads);
   std::optional<Model> loaded;
   ranks.Together([&] {
     const at::ScalarType dtype = ParsePrecision(options.dtype, "--dtype");
@@ -236,6 +239,9 @@ void AddScoreCommand(CLI::App& app) {
       ->add_option("--batch-tokens", options->batch_tokens,
                    "Lines are computed together up to this many tokens (default 4096)")
       ->check(AtLeast(1));
+  command->add_option("--threads", options->threads, "CPU threads; 0 takes all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
   command->footer(
       "Reads {\"tokens\": [...]} a line from standard input and writes {\"logprobs\": [...]} a line: the "
       "natural\n"
