@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,6 +106,7 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
         for rollout in rollouts:
             if "error" in rollout:
                 rollout["error"] = rollout["error"].replace(fspath(file), "prompts")
+        _tell(rollout["error"] for rollout in rollouts if "error" in rollout)
         return rollouts
 
 
@@ -136,7 +138,14 @@ def evaluate(
             raise Error(str(error).replace(fspath(file), "data")) from None
         if "failed" in figures:
             figures["failed"] = [fault.replace(fspath(file), "data") for fault in figures["failed"]]
+            _tell(figures["failed"])
         return figures
+
+
+def _tell(faults: Iterable[str]) -> None:
+    """As the command does, each once."""
+    for fault in dict.fromkeys(faults):
+        print(f"augur: {fault}", file=sys.stderr)
 
 
 @contextmanager

@@ -72,7 +72,9 @@ class EvalRun {
     const OrderedJson report = Report(faults);
     TellResult(report);
     if (!options_.output.empty()) WriteFileAtomically(options_.output, report.dump(2) + "\n");
-    for (const std::string& fault : faults) fmt::print(stderr, "augur: {}\n", fault);
+    for (const std::string& fault : faults) {
+      if (Hooks().error == nullptr) fmt::print(stderr, "augur: {}\n", fault);  // Python has its own words
+    }
     const SourceScores all = evaluation_.Overall();
     const int64_t responses = all.prompts * all.samples;
     if (all.errors > 0) {

@@ -19,6 +19,7 @@
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/generate_input.h"
+#include "cli/program.h"
 #include "cli/response_printer.h"
 #include "cli/stdin_on_ranks.h"
 #include "metrics/progress.h"
@@ -217,14 +218,14 @@ class Generate {
             {"device", loaded_.model.embedding.device().str()}};
   }
 
-  // One line for each prompt that failed.
+  // One line for each prompt that failed; Python has its own.
   void ReportFailures() const {
     size_t failed = 0;
     for (const Rollout& rollout : rollouts_) {
       if (rollout.finish != FinishReason::kFailed) continue;
       const bool first = &rollout == &rollouts_.front() || (&rollout)[-1].prompt != rollout.prompt ||
                          (&rollout)[-1].finish != FinishReason::kFailed;
-      if (first) fmt::print(stderr, "augur: {}\n", rollout.error);
+      if (first && Hooks().error == nullptr) fmt::print(stderr, "augur: {}\n", rollout.error);
       failed += first;
     }
     if (failed > 0) throw ExitCode{kUserError};

@@ -225,9 +225,11 @@ def test_a_prompt_that_fails_says_why(capfd):
     assert whole["finish_reason"] != "failed" and failed["finish_reason"] == "failed"
     assert failed["error"].startswith("prompts:2: the prompt has 401 tokens")
     assert failed["support_ids"].shape == failed["support_logprobs"].shape == (0, 6)
+    said = capfd.readouterr().err
+    assert said.count("augur: prompts:2: the prompt has 401 tokens") == 1 and "prompts.jsonl" not in said
 
 
-def test_evaluation_equals_the_command(tmp_path):
+def test_evaluation_equals_the_command(tmp_path, capfd):
     options = {"samples": 4, "max_tokens": 16, "seed": 3, "threads": 1}
     report = augur.evaluate(MODEL, "task:sort:count=4:seed=12", **options)
     flags = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), value)]
@@ -237,6 +239,8 @@ def test_evaluation_equals_the_command(tmp_path):
     report = augur.evaluate(MODEL, rows, verifier="exact", **options)
     assert report["overall"]["prompts"] == 1
     assert report["failed"] == ["data:2: the prompt is empty; remove the row or fill it"]
+    said = capfd.readouterr().err
+    assert said.count("augur: data:2: the prompt is empty") == 1 and "data.jsonl" not in said
     one = augur.evaluate(
         MODEL, {"prompt": "1 2 =", "answer": "1 2", "level": numpy.int64(3)}, verifier="exact", **options
     )
