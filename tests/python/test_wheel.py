@@ -1,11 +1,13 @@
 """The package: one wheel with the operators and the engine, which needs torch and CUDA alone."""
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import termios
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -179,13 +181,17 @@ def test_without_nvcc_it_says_that_it_builds_for_cpus_alone(tmp_path):
         "-DSKBUILD=2",
         f"-DPython_EXECUTABLE={sys.executable}",
     ]
+    terminal, device = os.openpty()
     done = subprocess.run(
         ["cmake", "-S", ROOT, "-B", tmp_path / "build", *arguments],
         env={"PATH": ":".join(map(str, folders)), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
+        preexec_fn=lambda: (os.setsid(), fcntl.ioctl(device, termios.TIOCSCTTY, 0)),  # as a shell's child has it
     )
     assert done.returncode == 0, done.stderr
+    shown = os.read(terminal, 4096).decode()  # though pip keeps what the build prints
+    assert "no nvcc was found, so this builds for CPUs alone" in shown
     assert "no nvcc was found, so this builds for CPUs alone" in done.stdout + done.stderr
     cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
     assert "AUGUR_CUDA_ARCHITECTURES:STRING=80;89;90;100;120\n" in cache
