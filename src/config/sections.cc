@@ -17,7 +17,8 @@ void RunSection::Fields(FieldList& list) {
            "from there. What that leaves behind is moved aside; the same command again goes on.")
       .MayChangeOnResume();
   list.Add("resume_changed", resume_changed,
-           "Go on although the configuration or a data file differs from the checkpoint's.")
+           "Go on although the configuration, a data file or the file of reward.python differs from the "
+           "checkpoint's.")
       .MayChangeOnResume();
 }
 

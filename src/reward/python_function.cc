@@ -62,8 +62,7 @@ std::string EndFromServer(const ChildProcess& child) {
 }
 
 RewardWorkerOptions FileOptions(const PythonReward& reward) {
-  const size_t colon = reward.function.rfind(':');
-  const std::string file = reward.function.substr(0, colon), name = reward.function.substr(colon + 1);
+  const std::string file = *FileOfFunction(reward.function), name = reward.function.substr(file.size() + 1);
   if (!std::filesystem::is_regular_file(file)) {
     throw Error(reward.key, fmt::format("there is no file {}", file),
                 "name the file that defines the function");
@@ -88,6 +87,11 @@ void CheckPythonFunction(std::string_view function, std::string_view where) {
   if (colon == std::string_view::npos || colon == 0 || colon + 1 == function.size()) {
     throw Error(where, fmt::format("'{}' names no function", function), "write FILE.py:FUNCTION");
   }
+}
+
+std::optional<std::string> FileOfFunction(std::string_view function) {
+  if (function.starts_with(kPassed)) return std::nullopt;
+  return std::string(function.substr(0, function.rfind(':')));
 }
 
 std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward) {

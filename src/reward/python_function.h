@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,9 @@ struct PythonReward {
 
 // Throws Error at `where` unless it is written in one of these ways.
 void CheckPythonFunction(std::string_view function, std::string_view where);
+
+// The file that defines it; nothing for what Python passed.
+std::optional<std::string> FileOfFunction(std::string_view function);
 
 // Throws Error where the file, the function or the interpreter is missing.
 std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward);

@@ -208,7 +208,7 @@ void RefuseChanges(const RunSection& run, const fs::path& checkpoint,
                    const std::vector<std::string>& changed) {
   if (changed.empty() || run.resume_changed) return;
   throw Error(checkpoint.string(),
-              fmt::format("was made with another configuration or other data: {}", fmt::join(changed, ", ")),
+              fmt::format("was made with another configuration or other files: {}", fmt::join(changed, ", ")),
               "set them back, go on regardless with run.resume_changed=true, or begin anew with "
               "run.resume=never");
 }

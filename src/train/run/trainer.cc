@@ -427,6 +427,9 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       .run = config.run,
       .model = config.model,
       .parallel = config.parallel,
+  if (!config.reward.python.empty()) {
+    if (const auto file = FileOfFunction(config.reward.python)) files.push_back(*file);
+  }
       .checkpoint = config.checkpoint,
       .log = config.log,
       .steps = config.train.steps,
