@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 _SOCKET = 3
 _PR_SET_PDEATHSIG = 1
+_NOT_SCORED = {"score": None, "figures": {}, "answer": None}
 
 
 class Unusable(Exception):
@@ -175,7 +176,10 @@ def _answer(reward: Reward, request: dict) -> dict:
         scores = reward.call(group or [request])
     except BaseException as error:
         return _described(error)
-    answers = [_result_or_fault(scores[i]) for i in range(len(scores))]
+    may_lack = reward.takes_groups  # TRL's None: not applicable; in a function of verl's it is a forgotten return
+    answers = [
+        _NOT_SCORED if scores[i] is None and may_lack else _result_or_fault(scores[i]) for i in range(len(scores))
+    ]
     return {"group": answers} if group else answers[0]
 
 

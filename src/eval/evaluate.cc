@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <future>
 #include <optional>
 
@@ -50,6 +51,9 @@ std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std
   }
   for (const Score& score : scores) {
     if (score.failed && !uses_python) return at_prompt(score.error);
+  }
+  if (std::ranges::all_of(scores, &Score::unscored)) {
+    return at_prompt("the reward function returned None for every response");
   }
   return "";
 }

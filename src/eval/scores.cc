@@ -1,6 +1,7 @@
 #include "eval/scores.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace augur {
 namespace {
@@ -25,9 +26,13 @@ void Add(SourceScores* sum, const PromptScores& prompt) {
   sum->average += share(right);
   sum->majority += MajorityRight(prompt) ? 1 : 0;
   for (const int64_t n : PassCounts(samples)) sum->pass[n] += PassAt(samples, right, n);
-  double score = 0;
-  for (const double value : prompt.scores) score += value;
-  sum->score += score / static_cast<double>(samples);
+  double score = 0, scored = 0;
+  for (const double value : prompt.scores) {
+    if (std::isnan(value)) continue;
+    score += value;
+    ++scored;
+  }
+  sum->score += score / scored;
   sum->answered += share(std::ranges::count_if(prompt.answers, [](const auto& a) { return a.has_value(); }));
   sum->tokens += share(prompt.tokens);
   sum->cut_off += share(prompt.cut_off);

@@ -17,7 +17,7 @@ using FigureSums = std::map<std::string, std::pair<double, int64_t>>;
 struct PromptScores {
   std::string data_source;
   std::vector<bool> right;
-  std::vector<double> scores;                       // as the verifier gave them
+  std::vector<double> scores;                       // as the verifier gave them; NaN of what was not scored
   std::vector<std::optional<std::string>> answers;  // what each voted for; nothing abstains
   int64_t tokens = 0, cut_off = 0;                  // of the responses; how many ran into max_tokens
   int64_t errors = 0;                               // responses whose reward function failed

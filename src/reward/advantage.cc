@@ -25,17 +25,22 @@ double FromMeanOfOthers(const RewardGroup& group, double reward) {
 // Every token carries its response's value.
 void WhitenOverTokens(std::span<const ScoredResponse> responses, std::vector<double>* values) {
   double tokens = 0, sum = 0, squares = 0;
+  const auto weight = [&](size_t i) {
+    return std::isnan(responses[i].reward) ? 0 : static_cast<double>(responses[i].tokens);
+  };
   for (size_t i = 0; i < responses.size(); ++i) {
-    tokens += static_cast<double>(responses[i].tokens);
-    sum += static_cast<double>(responses[i].tokens) * (*values)[i];
+    tokens += weight(i);
+    sum += weight(i) * (*values)[i];
   }
   if (tokens < 2) return;
   const double mean = sum / tokens;
   for (size_t i = 0; i < responses.size(); ++i) {
-    squares += static_cast<double>(responses[i].tokens) * ((*values)[i] - mean) * ((*values)[i] - mean);
+    squares += weight(i) * ((*values)[i] - mean) * ((*values)[i] - mean);
   }
   const double scale = 1 / std::sqrt(squares / (tokens - 1) + kVarianceFloor);
-  for (double& value : *values) value = (value - mean) * scale;
+  for (size_t i = 0; i < responses.size(); ++i) {
+    if (!std::isnan(responses[i].reward)) (*values)[i] = ((*values)[i] - mean) * scale;
+  }
 }
 
 constexpr AdvantageEstimator kEstimators[] = {
@@ -51,11 +56,14 @@ std::map<int64_t, RewardGroup> Groups(std::span<const ScoredResponse> responses)
   std::map<int64_t, RewardGroup> groups;
   for (const ScoredResponse& r : responses) {
     RewardGroup& group = groups[r.group];
+    ++group.size;
+    if (std::isnan(r.reward)) continue;
     if (group.count++ == 0) group.first = r.reward;
     group.sum += r.reward;
     group.equal = group.equal && r.reward == group.first;
   }
   for (const ScoredResponse& r : responses) {
+    if (std::isnan(r.reward)) continue;
     RewardGroup& group = groups[r.group];
     group.squares += (r.reward - group.mean()) * (r.reward - group.mean());
   }
@@ -97,8 +105,9 @@ std::vector<double> ComputeAdvantages(std::string_view estimator, std::span<cons
   advantages.reserve(responses.size());
   for (const ScoredResponse& r : responses) {
     const RewardGroup& group = groups.at(r.group);
-    const double compared = group.equal ? 0 : chosen.within_group(group, r.reward);
-    advantages.push_back(group.count == 1 ? r.reward : compared);
+    const bool compares = group.size > 1 && !group.equal;
+    const double advantage = compares ? chosen.within_group(group, r.reward) : group.size > 1 ? 0 : r.reward;
+    advantages.push_back(std::isnan(r.reward) ? 0 : advantage);
   }
   if (chosen.over_batch != nullptr) chosen.over_batch(responses, &advantages);
   return advantages;
@@ -110,7 +119,7 @@ std::vector<bool> InEqualGroup(std::span<const ScoredResponse> responses) {
   equal.reserve(responses.size());
   for (const ScoredResponse& r : responses) {
     const RewardGroup& group = groups.at(r.group);
-    equal.push_back(group.equal && group.count > 1);
+    equal.push_back(group.equal && group.size > 1);
   }
   return equal;
 }

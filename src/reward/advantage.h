@@ -14,14 +14,14 @@ namespace augur {
 
 // One response as the advantage sees it.
 struct ScoredResponse {
-  double reward = 0;
+  double reward = 0;   // NaN: not scored
   int64_t group = 0;   // responses to one prompt share it; any numbering
   int64_t tokens = 0;  // of the response
 };
 
 // The rewards of one group.
 struct RewardGroup {
-  int64_t count = 0;
+  int64_t size = 0, count = 0;             // all responses; those that are scored, which the rest is about
   double sum = 0, first = 0, squares = 0;  // squares: of the differences from the mean
   bool equal = true;
 
@@ -46,9 +46,10 @@ std::string AdvantageDescriptions();
 
 // In the order of the responses. A response alone in its group has no baseline: its reward is its advantage,
 // as in verl. A group whose rewards are all equal gets exact zeros, whatever rounding does to their mean.
+// A response that is not scored gets 0 and has no part in any mean, as in TRL.
 std::vector<double> ComputeAdvantages(std::string_view estimator, std::span<const ScoredResponse> responses);
 
-// Whether all rewards of the response's group are the same (and the group has more than one), by response.
+// Whether all rewards of the response's group are the same (and it has more than one response), by response.
 std::vector<bool> InEqualGroup(std::span<const ScoredResponse> responses);
 
 // DAPO's soft punishment of long responses: 0 up to `longest` - `buffer` tokens, then falling linearly to

@@ -84,6 +84,7 @@ std::string_view Scorer::NameFor(const Prompt& prompt) const {
 Score Scorer::FromOutcome(const RewardOutcome& outcome, const std::string& text) const {
   if (outcome.failed) return {.value = error_score_, .failed = true, .error = outcome.error};
   const auto accuracy = outcome.figures.find("acc");
+  if (std::isnan(outcome.score)) return {.value = outcome.score};
   const bool right = accuracy == outcome.figures.end() ? outcome.score >= 1 : accuracy->second >= 0.5;
   return {.value = outcome.score,
           .right = right,

@@ -2,6 +2,7 @@
 // evaluation call.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <future>
@@ -25,13 +26,15 @@ struct PromptResponse {
 };
 
 struct Score {
-  double value = 0;
+  double value = 0;                            // NaN where the function returned None: it is not scored
   bool right = false;                          // what the verifier gives a correct response
   bool answered = false;                       // an answer was found in the response, right or wrong
   bool failed = false;                         // it could not be scored; value is the score of errors
   std::string answer = {};                     // what it votes for; equal texts are equal answers
   std::string error = {};                      // why it failed
   std::map<std::string, double> figures = {};  // further numbers that a Python function returned
+
+  bool unscored() const { return std::isnan(value); }
 };
 
 class Scorer {

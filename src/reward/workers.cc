@@ -299,6 +299,11 @@ class RewardWorkers::Pool {
       Show("raised an exception", answer.at("traceback").get<std::string>());
       return outcome;
     }
+    if (answer.at("score").is_null()) {
+      TellOfNone();
+      outcome.score = std::nan("");
+      return outcome;
+    }
     outcome.score = answer.at("score").get<double>();
     for (const auto& [name, value] : answer.at("figures").items())
       outcome.figures[name] = value.get<double>();
@@ -386,11 +391,19 @@ class RewardWorkers::Pool {
                options_.key, options_.name, what, details);
   }
 
+  void TellOfNone() {
+    if (std::exchange(told_of_none_, true)) return;
+    fmt::print(stderr,
+               "augur: {}: {} returned None: such a response is not scored, has no part in its group's mean "
+               "and advantage 0, and counts as not right in evaluations (reward/unscored)\n",
+               options_.key, options_.name);
+  }
+
   const RewardWorkerOptions options_;
   std::vector<Worker> workers_;
   std::deque<Task> queue_;
   double mean_seconds_ = 1;  // that a response took lately
-  bool shown_ = false, all_loaded_ = false, slow_groups_ = false;
+  bool shown_ = false, told_of_none_ = false, all_loaded_ = false, slow_groups_ = false;
   std::atomic<bool> takes_groups_ = false;
   std::promise<void> loaded_;
   std::atomic<int64_t> restarts_ = 0;

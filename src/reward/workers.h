@@ -17,8 +17,8 @@ namespace augur {
 
 struct RewardOutcome {
   bool failed =
-      false;  // the function raised, hung, or took its process with it; the score means nothing then
-  double score = 0;
+      false;         // the function raised, hung, or took its process with it; the score means nothing then
+  double score = 0;  // NaN where the function returned None, as TRL's may
   std::string error = {};                      // why it failed, in a line
   std::map<std::string, double> figures = {};  // the other numbers of a result that was a dict
   std::optional<std::string> answer = {};      // its "pred", what the response votes for

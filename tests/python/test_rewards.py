@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -71,6 +72,15 @@ def noted(completions, note, **columns):
 def among(prompts, completions, **columns):
     assert len(set(prompts)) == 1
     return [float(sum(other < text for other in completions)) for text in completions]
+
+def seldom(completions, completion_ids, **columns):
+    return [None if i % 2 else float(ids[:1] == [{ANSWER}]) for i, ids in enumerate(completion_ids)]
+
+def never(completions, **columns):
+    return [None] * len(completions)
+
+def forgets(data_source, solution_str, ground_truth, extra_info):
+    pass
 
 def lazily(completions, **columns):
     return (0.5 for _ in completions)
@@ -307,6 +317,68 @@ def test_a_killed_run_resumes_to_the_bit(tmp_path, guesses):
     run_augur("train", config)
     assert without_times(read_metrics(tmp_path / "killed")) == whole
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
+def test_a_response_that_a_function_returns_none_for_is_not_scored(tmp_path, guesses):
+    """As TRL 1.16 does it: nanmean and nanstd of the group, and advantage 0."""
+    settings = guesses | {"reward__python": function(tmp_path, "seldom"), "rollout__group": 6, "rollout__prompts": 4,
+                          "train__minibatch": 0, "algorithm__skip_equal_groups": "false"}  # fmt: skip
+    config = small_config(tmp_path, name="dumped", **settings)
+    run_augur("train", config, "--dump-step", tmp_path / "dump")
+    rows = [json.loads(line) for line in (tmp_path / "dump" / "update_0.jsonl").read_text().splitlines()]
+    for key in {row["key"] for row in rows}:
+        group = [row for row in rows if row["key"] == key]
+        rewards = [None if r["sample"] % 2 else float(r["response"][:1] == [int(ANSWER)]) for r in group]
+        scored = [r for r in rewards if r is not None]
+        mean, deviation = statistics.fmean(scored), statistics.stdev(scored)
+        expected = [0 if r is None else (r - mean) / (deviation + 1e-6) for r in rewards]
+        assert [row["advantage"] for row in group] == pytest.approx(expected, abs=1e-6)
+    assert len(rows) == 24 and any(row["advantage"] > 0 for row in rows)
+    metrics, said = trained(tmp_path, settings, "run")
+    assert all(step["data"]["reward/unscored"] == 12 and step["data"]["reward/errors"] == 0 for step in metrics)
+    assert 0 < metrics[0]["data"]["critic/score/mean"] < 1
+    assert said.count("returned None: such a response is not scored") == 1
+
+
+def test_a_run_goes_on_where_nothing_of_a_step_is_scored(tmp_path, guesses):
+    metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, "never"), train__steps=2)
+    assert [step["step"] for step in metrics] == [1, 2]
+    assert metrics[-1]["data"]["reward/unscored"] > 0 and "critic/score/mean" not in metrics[-1]["data"]
+    assert metrics[-1]["data"]["rollout/equal_groups"] == 1
+
+
+def test_none_of_a_function_of_verls_is_an_error(tmp_path, guesses):
+    config = small_config(tmp_path, **guesses, reward__python=function(tmp_path, "forgets"))
+    done = run_augur("train", config, check=False)
+    assert done.returncode == 2 and "None is no score" in done.stderr
+
+
+def test_an_evaluation_tells_unscored_responses_from_wrong_ones(tmp_path, guesses):
+    flags = ["--data", *guesses["data__train"].strip("[]").split(", "), "--samples", 4, "--json", tmp_path / "f.json"]
+    run_augur("eval", guesses["policy"], *flags, "--reward", function(tmp_path, "seldom"))
+    figures = json.loads((tmp_path / "f.json").read_text())
+    figures = figures["sources"]["guess"]
+    assert figures["answered"] == pytest.approx(0.5) and figures["failed"] == 0
+    assert figures["score"] == pytest.approx(2 * figures["avg@4"])  # of the half that was scored
+    done = run_augur("eval", guesses["policy"], *flags, "--reward", function(tmp_path, "never"), check=False)
+    assert done.returncode == 2 and "the reward function returned None for every response" in done.stderr
+
+
+@pytest.mark.parametrize("change", ["longer", "same size"])
+def test_a_changed_function_is_named_and_refused_on_resume(tmp_path, guesses, change):
+    file = tmp_path / "rewards.py"
+    config = small_config(tmp_path, **guesses, reward__python=function(tmp_path, "trl"))
+    run_augur("train", config)
+    text = file.read_text()
+    file.write_text(text + "# longer\n" if change == "longer" else text.replace("0.5", "0.6"))
+    refused = run_augur("train", config, "train.steps=3", check=False)
+    assert refused.returncode == 2 and f"{file}: " in refused.stderr and "run.resume_changed" in refused.stderr
+    assert ("other content" if change == "same size" else "bytes") in refused.stderr
+    file.write_text(text)
+    run_augur("train", config, "train.steps=3")
+    file.write_text(text + "# longer\n")
+    run_augur("train", config, "train.steps=4", "run.resume_changed=true")
+    assert [step["step"] for step in read_metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
 def test_columns_of_the_row_reach_the_function(tmp_path, guesses):

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "message_of.h"
 
 namespace augur {
@@ -25,6 +27,27 @@ TEST(Advantage, GroupsNeedNotStandTogether) {
   const std::vector<ScoredResponse> mixed = {{1, 0, 1}, {5, 1, 1}, {0, 0, 1}, {7, 1, 1}};
   const std::vector<double> expected = {0.5, -1, -0.5, 1};
   EXPECT_EQ(ComputeAdvantages("grpo_no_std", mixed), expected);
+}
+
+TEST(Advantage, OfAResponseThatIsNotScoredIsZeroAndOthersDoNotSeeIt) {
+  const double none = std::nan("");
+  const std::vector<ScoredResponse> with = {{1, 0, 3}, {none, 0, 50}, {0, 0, 2}, {none, 1, 9}, {4, 1, 1}};
+  const std::vector<ScoredResponse> without = {{1, 0, 3}, {0, 0, 2}};
+  for (const std::string_view name : AdvantageNames()) {
+    const std::vector<double> mixed = ComputeAdvantages(name, with);
+    EXPECT_EQ(mixed[1], 0.0) << name;
+    EXPECT_EQ(mixed[3], 0.0) << name;
+    if (name == "reinforce_pp") continue;  // normalised over the batch, with the last one
+    const std::vector<double> scored = ComputeAdvantages(name, without);
+    EXPECT_EQ(mixed[0], scored[0]) << name;
+    EXPECT_EQ(mixed[2], scored[1]) << name;
+    EXPECT_EQ(mixed[4], 0.0) << name;  // the only one of its group that is scored
+  }
+  const std::vector<ScoredResponse> alone = {{1, 0, 3}, {0, 0, 2}, {none, 0, 50}};
+  const std::vector<double> whitened = ComputeAdvantages("reinforce_pp", alone);
+  EXPECT_EQ(whitened[0], ComputeAdvantages("reinforce_pp", without)[0]);
+  EXPECT_EQ(whitened[2], 0.0);
+  EXPECT_EQ(InEqualGroup(with), (std::vector<bool>{false, false, false, true, true}));
 }
 
 TEST(Advantage, AnUnknownNameIsAnErrorThatNamesTheNearest) {

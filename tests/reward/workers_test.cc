@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "base/error.h"
@@ -44,8 +45,11 @@ def slow(prompts, completions, **columns):
     time.sleep(0.4 * len(completions))
     return [float(len(completions))] * len(completions)
 
-def nothing(prompts, completions):
-    return [None]
+def nothing(solution_str):
+    return None
+
+def text(prompts, completions):
+    return ["a lot"]
 )";
 
 class RewardWorkersTest : public testing::Test {
@@ -110,8 +114,9 @@ TEST_F(RewardWorkersTest, AGroupIsScoredInOneCallAndOneByOneWhereThatFails) {
     const bool is_whole = broken.empty() || broken == "none";
     for (size_t i = 0; i < results.size(); ++i) {
       const RewardOutcome outcome = results[i].get();
-      EXPECT_EQ(outcome.failed, i == 1 && !broken.empty()) << broken;
-      if (!outcome.failed) {
+      EXPECT_EQ(outcome.failed, i == 1 && !is_whole) << broken;
+      EXPECT_EQ(std::isnan(outcome.score), i == 1 && broken == "none") << broken;  // not scored, as in TRL
+      if (!outcome.failed && !std::isnan(outcome.score)) {
         EXPECT_EQ(outcome.score, is_whole ? static_cast<double>(i) : 0) << broken;
       }
     }
@@ -132,10 +137,12 @@ TEST_F(RewardWorkersTest, GroupsThatTakeLongerThanAResponseMayAreGivenTheirTime)
 }
 
 TEST_F(RewardWorkersTest, WhatIsNoScoreFails) {
-  const auto workers = StartRewardWorkers(Reward("nothing"));
-  const RewardOutcome outcome = ScoreOne(*workers, "x").get();
-  EXPECT_TRUE(outcome.failed);
-  EXPECT_NE(outcome.error.find("None is no score"), std::string::npos) << outcome.error;
+  for (const auto& [name, message] : {std::pair{"nothing", "None is no score"}, {"text", "is no score"}}) {
+    const auto workers = StartRewardWorkers(Reward(name));
+    const RewardOutcome outcome = ScoreOne(*workers, "x").get();
+    EXPECT_TRUE(outcome.failed) << name;
+    EXPECT_NE(outcome.error.find(message), std::string::npos) << outcome.error;
+  }
 }
 
 TEST_F(RewardWorkersTest, AFunctionThatCannotBeUsedIsNamed) {

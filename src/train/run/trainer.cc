@@ -110,13 +110,16 @@ double PeakMemoryGib() {
 }
 
 void AddRolloutFigures(const Experience& e, int64_t step, bool uses_python, StepMetrics* metrics) {
-  double tokens = 0;
+  double tokens = 0, unscored = 0;
   for (size_t i = 0; i < e.rollouts.size(); ++i) {
     const Rollout& rollout = e.rollouts[i];
-    metrics->AddSpread("critic/score", e.scores[i].value);
-    metrics->AddSpread("critic/rewards", e.rewards[i]);
-    metrics->AddMean("critic/acc/mean", e.scores[i].right ? 1 : 0, 1);
-    metrics->AddMean("critic/answered/mean", e.scores[i].answered ? 1 : 0, 1);
+    unscored += e.scores[i].unscored() ? 1 : 0;
+    if (!e.scores[i].unscored()) {
+      metrics->AddSpread("critic/score", e.scores[i].value);
+      metrics->AddSpread("critic/rewards", e.rewards[i]);
+      metrics->AddMean("critic/acc/mean", e.scores[i].right ? 1 : 0, 1);
+      metrics->AddMean("critic/answered/mean", e.scores[i].answered ? 1 : 0, 1);
+    }
     for (const auto& [name, value] : e.scores[i].figures) {
       metrics->AddMean(fmt::format("reward/{}/mean", name), value, 1);
     }
@@ -132,7 +135,10 @@ void AddRolloutFigures(const Experience& e, int64_t step, bool uses_python, Step
   metrics->Set("rollout/refills", static_cast<double>(e.refills));
   metrics->Set("rollout/failed", static_cast<double>(e.failed));
   metrics->Set("reward/errors", static_cast<double>(e.reward_errors));
-  if (uses_python) metrics->Set("reward/restarts", static_cast<double>(e.reward_restarts));
+  if (uses_python) {
+    metrics->Set("reward/restarts", static_cast<double>(e.reward_restarts));
+    metrics->Set("reward/unscored", unscored);
+  }
   metrics->Set("perf/total_num_tokens", tokens);
   metrics->Set("perf/decode_batch", static_cast<double>(e.decode_batch));
   metrics->Set("timing_s/gen", e.generate_seconds);
@@ -403,14 +409,14 @@ std::string RlWork::MemoryRemedy(std::string_view stage) const {
 TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
   RlConfig config;
   Ranks::World().Together([&] {
+    std::optional<StopScope> scope;
+    if (Ranks::World().alone()) scope.emplace();
     config = PinRevisions(given);
     TakeAdapterDirectory(&config.model, &config.lora);
     RunDevice(config.run);  // is there
     if (!options.dump.empty() && !Ranks::World().alone()) {
       throw Error("--dump-step", "shows the updates of one process", "start it without torchrun");
     }
-    std::optional<StopScope> scope;
-    if (Ranks::World().alone()) scope.emplace();
     if (config.rollout.replay_routing) {
       CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
                           "rollout.replay_routing");
@@ -421,15 +427,15 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
   });
   std::vector<std::string> files = config.data.train;
   files.insert(files.end(), config.eval.files.begin(), config.eval.files.end());
+  if (!config.reward.python.empty()) {
+    if (const auto file = FileOfFunction(config.reward.python)) files.push_back(*file);
+  }
   RlConfig resolved = config;
   const RunSetup setup{
       .name = "train",
       .run = config.run,
       .model = config.model,
       .parallel = config.parallel,
-  if (!config.reward.python.empty()) {
-    if (const auto file = FileOfFunction(config.reward.python)) files.push_back(*file);
-  }
       .checkpoint = config.checkpoint,
       .log = config.log,
       .steps = config.train.steps,

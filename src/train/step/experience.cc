@@ -46,10 +46,12 @@ void RequireAnyResponse(const Experience& experience) {
                        "go on from an earlier checkpoint (run.resume) with a smaller train.lr");
 }
 
-// Whether all scores of the group that begins at `first` are the same.
+// Whether all scores of the group are the same, or none is one.
 bool IsEqualGroup(std::span<const Score> group) {
-  return group.size() > 1 &&
-         std::ranges::all_of(group, [&](const Score& s) { return s.value == group.front().value; });
+  const auto first = std::ranges::find_if(group, [](const Score& s) { return !s.unscored(); });
+  return group.size() > 1 && std::all_of(first, group.end(), [&](const Score& s) {
+           return s.unscored() || s.value == first->value;
+         });
 }
 
 }  // namespace
