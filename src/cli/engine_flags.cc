@@ -103,7 +103,7 @@ LoadedEngine LoadEngine(const EngineFlags& flags) {
                     .kv_precision = ParseKvPrecision(flags.kv_precision, "--kv-precision"),
                     .memory_share = flags.memory_share,
                     .max_batch = flags.max_batch,
-                    .record_routing = flags.record_routing && device.is_cpu() &&
+                    .record_routing = flags.record_routing &&
                                       std::ranges::count(loaded.model.config.sparse, true) > 0 &&
                                       loaded.model.config.moe.experts <= 256});
   return loaded;

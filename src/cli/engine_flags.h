@@ -22,7 +22,7 @@ struct EngineFlags {
   int64_t threads = 0;
   double memory_share = 0.5;
   int64_t max_batch = 0;
-  bool record_routing = false;  // where the device and the model allow it
+  bool record_routing = false;  // where the model allows it
 };
 
 void AddEngineFlags(CLI::App* command, EngineFlags* flags);

@@ -18,10 +18,11 @@
 
 namespace augur {
 
-// A prompt to run from position 0. Its keys and values go to positions 0 .. tokens.size() - 1 of its pages.
+// A sequence to run from position 0. Its keys and values go to positions 0 .. tokens.size() - 1 of its pages.
 struct PrefillSequence {
   std::span<const int32_t> tokens;
   std::span<const int32_t> pages;  // at least as many as the tokens fill
+  int64_t known_pages = 0;  // the first ones, which hold their keys and values already and are not written
 };
 
 // One more token of a sequence. Its keys and values go to `position`; it attends to 0 .. position.
@@ -46,7 +47,7 @@ class Backend {
   // Copies whole pages, (from, to).
   virtual void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) = 0;
 
-  // Runs prompts and draws from the logits of their last tokens: draw.row is the index of the sequence; a
+  // Runs sequences and draws from the logits of their last tokens: draw.row is the index of the sequence; a
   // sequence may have any number of draws, and draws ascend by row. `out` has room for one result per draw.
   virtual void Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
                        const SampleSettings& settings, const SampleResults& out) = 0;
@@ -54,8 +55,8 @@ class Backend {
   virtual void Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
                       const SampleSettings& settings, const SampleResults& out) = 0;
 
-  // With record_routing, the experts of the tokens of the last Prefill or Decode, sequence by sequence:
-  // [tokens, sparse layers, experts_per_token]. Otherwise empty.
+  // With record_routing, the experts of the tokens of the last Decode, or of the last Prefill of sequences
+  // without known pages, sequence by sequence: [tokens, sparse layers, experts_per_token]. Otherwise empty.
   virtual std::span<const uint8_t> routing() const { return {}; }
 
   // Takes over the model's current weights.

@@ -56,9 +56,7 @@ Engine::Engine(const Model& model, const EngineOptions& options) : state_(std::m
     throw Error("max_batch", fmt::format("{} is negative", options.max_batch),
                 "give a count, or 0 for what fits");
   }
-  if (options.record_routing) {
-    CheckRecordsRouting(model.config, model.embedding.device().is_cuda(), "rollout.replay_routing");
-  }
+  if (options.record_routing) CheckRecordsRouting(model.config, "rollout.replay_routing");
   state_->config = model.config;
   state_->options = options;
   state_->backend = MakeBackend(model, options);
@@ -79,14 +77,12 @@ void CheckHasExperts(const ModelConfig& config, std::string_view where) {
   }
 }
 
-void CheckRecordsRouting(const ModelConfig& config, bool cuda, std::string_view where) {
+void CheckRecordsRouting(const ModelConfig& config, std::string_view where) {
   CheckHasExperts(config, where);
   if (config.moe.experts > 256) {
     throw Error(where, fmt::format("{} experts are more than a byte can name", config.moe.experts),
                 "leave it out");
   }
-  if (cuda)
-    throw Error(where, "is recorded by the CPU's engine alone", "leave it out, or set run.device=cpu");
 }
 
 Engine::~Engine() = default;

@@ -46,7 +46,7 @@ struct EngineOptions {
   bool own_weights = false;
   // Where the model's weights are while they are not used, which are then copied; null: in the model.
   LayerStore* store = nullptr;
-  // Record the experts of every token; on the CPU, for models that have some.
+  // Record the experts of every token; for models that have some.
   bool record_routing = false;
   // Bytes for keys and values; 0 takes memory_share of what is free. Tests make it small.
   int64_t kv_bytes = 0;
@@ -116,7 +116,7 @@ struct EngineStats {
 // Throws Error at `where` for a model without experts.
 void CheckHasExperts(const ModelConfig& config, std::string_view where);
 // Throws Error at `where` where the routing of such a model cannot be recorded.
-void CheckRecordsRouting(const ModelConfig& config, bool cuda, std::string_view where);
+void CheckRecordsRouting(const ModelConfig& config, std::string_view where);
 
 class Engine {
  public:

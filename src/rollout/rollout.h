@@ -30,8 +30,8 @@ struct RecordedSupport {
 struct RecordedRouting {
   int64_t layers = 0, experts_per_token = 0;  // sparse layers
   // [tokens, layers, experts_per_token], of the prompt and of the response but for its last token, which
-  // nothing follows. Of prompt tokens that nobody drew from, the last layer's are not computed and stand as
-  // 0, 1, ...
+  // nothing follows. Of prompt tokens that nobody drew from, the CPU does not compute the last layer's, which
+  // stand as 0, 1, ...
   std::vector<uint8_t> experts;
 
   int64_t width() const { return layers * experts_per_token; }

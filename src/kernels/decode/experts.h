@@ -21,6 +21,9 @@ struct ExpertRoutes {
   BFloat16* weights = nullptr;  // [tokens, per_token]
   // [experts, ExpertPlacesStride(tokens)]: 1 + the place of the expert among a token's choices, 0 for none.
   uint8_t* places = nullptr;
+  // Where not null, `chosen` once more as bytes, a token's so many behind those of the token before.
+  uint8_t* record = nullptr;
+  int64_t record_stride = 0;
 };
 
 inline int64_t ExpertPlacesStride(int64_t tokens) { return (tokens + 31) / 32 * 32; }

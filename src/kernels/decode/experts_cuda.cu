@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32_t OrderOf(float probability) { return __float_
 // noted for its expert at places[expert * kRouteTokens].
 template <int kLogits>
 __device__ void ChooseExperts(const Bf16* logits, int experts, int per_token, bool normalise, int32_t* chosen,
-                              Bf16* weights, uint8_t* places) {
+                              Bf16* weights, uint8_t* places, uint8_t* record) {
   const int lane = threadIdx.x % 32;
   float p[kLogits];
   float largest = -INFINITY, sum = 0;
@@ -68,13 +68,14 @@ __device__ void ChooseExperts(const Bf16* logits, int experts, int per_token, bo
   }
   if (lane >= per_token) return;
   chosen[lane] = my_expert;
+  if (record != nullptr) record[lane] = static_cast<uint8_t>(my_expert);
   weights[lane] = static_cast<Bf16>(normalise ? mine / total : mine);
   places[my_expert * kRouteTokens] = static_cast<uint8_t>(lane + 1);
 }
 
 __global__ void __launch_bounds__(kRouteTokens * 32)
     RouteKernel(int tokens, int experts, int per_token, bool normalise, const Bf16* logits, int32_t* chosen,
-                Bf16* weights, uint8_t* places) {
+                Bf16* weights, uint8_t* places, uint8_t* record, int64_t record_stride) {
   __shared__ __align__(16) uint8_t block[kMostExperts * kRouteTokens];  // [experts, kRouteTokens]
   constexpr int kVectors = kRouteTokens / 16;
   auto* vectors = reinterpret_cast<uint4*>(block);
@@ -85,10 +86,11 @@ __global__ void __launch_bounds__(kRouteTokens * 32)
     const Bf16* row = logits + static_cast<int64_t>(token) * experts;
     int32_t* to = chosen + token * per_token;
     Bf16* by = weights + token * per_token;
+    uint8_t* noted = record == nullptr ? nullptr : record + token * record_stride;
     if (experts <= 128) {
-      ChooseExperts<4>(row, experts, per_token, normalise, to, by, block + warp);
+      ChooseExperts<4>(row, experts, per_token, normalise, to, by, block + warp, noted);
     } else {
-      ChooseExperts<kPerLane>(row, experts, per_token, normalise, to, by, block + warp);
+      ChooseExperts<kPerLane>(row, experts, per_token, normalise, to, by, block + warp, noted);
     }
   }
   __syncthreads();
@@ -280,7 +282,7 @@ void RouteTokensCuda(const BFloat16* logits, bool normalise, const ExpertRoutes&
   const auto blocks = static_cast<unsigned>(ExpertPlacesStride(routes.tokens) / kRouteTokens);
   RouteKernel<<<blocks, kRouteTokens * 32, 0, static_cast<cudaStream_t>(stream)>>>(
       static_cast<int>(routes.tokens), routes.experts, routes.per_token, normalise, OnDevice(logits),
-      routes.chosen, OnDevice(routes.weights), routes.places);
+      routes.chosen, OnDevice(routes.weights), routes.places, routes.record, routes.record_stride);
   CheckCuda(cudaGetLastError(), "routing on the GPU");
 }
 

@@ -52,9 +52,8 @@ class CpuBackend : public Backend {
     const StepThreads::Scope scope(&threads_);
     int64_t tokens = 0, longest = 0;
     for (const PrefillSequence& sequence : sequences) {
-      const auto length = static_cast<int64_t>(sequence.tokens.size());
-      tokens += length;
-      longest = std::max(longest, length);
+      tokens += NewTokens(sequence);
+      longest = std::max(longest, static_cast<int64_t>(sequence.tokens.size()));
     }
     GrowRotations(longest);
     MakeRoutingRoom(tokens);
@@ -123,6 +122,10 @@ class CpuBackend : public Backend {
     }
   }
 
+  static int64_t NewTokens(const PrefillSequence& sequence) {
+    return static_cast<int64_t>(sequence.tokens.size()) - sequence.known_pages * kPageTokens;
+  }
+
   void PrefillPart(CpuForward<T>* forward, std::span<const PrefillSequence> sequences, int64_t begin,
                    int64_t end) {
     const int64_t hidden = config_.hidden_size;
@@ -130,7 +133,7 @@ class CpuBackend : public Backend {
     std::vector<int64_t> ends;  // rows of the chunk that end a sequence
     int64_t ended = begin;      // sequences before the first of them
     int64_t done = 0;           // tokens before the chunk
-    for (int64_t s = 0; s < begin; ++s) done += static_cast<int64_t>(sequences[s].tokens.size());
+    for (int64_t s = 0; s < begin; ++s) done += NewTokens(sequences[s]);
     auto flush = [&] {
       if (rows.empty()) return;
       const float* states = forward->Run(weights_, rotations_, cache_, rows, ends, RoutingAt(done));
@@ -142,7 +145,7 @@ class CpuBackend : public Backend {
     };
     for (int64_t s = begin; s < end; ++s) {
       const PrefillSequence& sequence = sequences[s];
-      for (size_t i = 0; i < sequence.tokens.size(); ++i) {
+      for (size_t i = sequence.known_pages * kPageTokens; i < sequence.tokens.size(); ++i) {
         rows.push_back({sequence.tokens[i], {sequence.pages.data(), static_cast<int32_t>(i)}});
         if (i + 1 == sequence.tokens.size()) ends.push_back(static_cast<int64_t>(rows.size()) - 1);
         if (static_cast<int64_t>(rows.size()) == kChunkRows) flush();

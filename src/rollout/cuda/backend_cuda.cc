@@ -23,7 +23,10 @@ class CudaBackend : public Backend {
         kv_fp8_(options.kv_precision == KvPrecision::kFp8),
         weights_(model, options.precision, options.own_weights, options.store),
         forward_(weights_, options.parts),
-        decoder_(weights_, forward_, pages_) {}
+        routing_width_(options.record_routing ? std::ranges::count(model.config.sparse, true) *
+                                                    model.config.moe.experts_per_token
+                                              : 0),
+        decoder_(weights_, forward_, pages_, routing_width_) {}
 
   int64_t page_tokens() const override { return kCudaPageTokens; }
   int64_t page_bytes() const override {
@@ -77,8 +80,11 @@ class CudaBackend : public Backend {
               const SampleSettings& settings, const SampleResults& out) override {
     const at::NoGradGuard no_grad;
     const c10::cuda::CUDAGuard guard(device_);
-    decoder_.Decode(sequences, draws, settings, out);
+    routing_.resize(sequences.size() * routing_width_);
+    decoder_.Decode(sequences, draws, settings, out, routing_.data());
   }
+
+  std::span<const uint8_t> routing() const override { return routing_; }
 
   void UpdateWeights(const Model& model) override {
     const c10::cuda::CUDAGuard guard(device_);
@@ -111,6 +117,8 @@ class CudaBackend : public Backend {
   CudaWeights weights_;
   CudaForward forward_;
   CudaPages pages_;
+  const int64_t routing_width_;  // bytes for each token; 0: not recorded
+  std::vector<uint8_t> routing_;
   CudaDecoder decoder_;
   const void* last_address_ = nullptr;
   const void* last_scales_ = nullptr;
@@ -121,11 +129,8 @@ at::Tensor ToGpu(const std::vector<int32_t>& values, at::Device device) {
   return at::tensor(values, at::kInt).to(device);
 }
 
-void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
-                          const SampleSettings& settings, const SampleResults& out) {
-  const at::NoGradGuard no_grad;
-  const c10::cuda::CUDAGuard guard(device_);
-  decoder_.DropAhead();  // others will join the batch, of this call of Generate or the next
+// The tokens of all sequences, one behind the other.
+CudaBatch PackForPrefill(std::span<const PrefillSequence> sequences, at::Device device) {
   std::vector<int32_t> tokens, positions, owners, table, bounds = {0};
   size_t width = 0;
   for (const PrefillSequence& sequence : sequences) width = std::max(width, sequence.pages.size());
@@ -143,12 +148,28 @@ void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<
     bounds.push_back(bounds.back() + length);
     batch.longest = std::max<int64_t>(batch.longest, length);
   }
-  batch.tokens = ToGpu(tokens, device_);
-  batch.positions = ToGpu(positions, device_);
-  batch.owners = ToGpu(owners, device_);
-  batch.page_table = ToGpu(table, device_).view({static_cast<int64_t>(sequences.size()), -1});
-  batch.cu_seqlens = ToGpu(bounds, device_);
-  CudaRows memory(weights_, static_cast<int64_t>(tokens.size()));
+  std::vector<int32_t> written = table;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    std::fill_n(written.begin() + static_cast<int64_t>(s * width), sequences[s].known_pages, -1);
+  }
+  batch.tokens = ToGpu(tokens, device);
+  batch.positions = ToGpu(positions, device);
+  batch.owners = ToGpu(owners, device);
+  batch.page_table = ToGpu(table, device).view({static_cast<int64_t>(sequences.size()), -1});
+  batch.written_table = ToGpu(written, device).view_as(batch.page_table);
+  batch.cu_seqlens = ToGpu(bounds, device);
+  return batch;
+}
+
+void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<const SampleDraw> draws,
+                          const SampleSettings& settings, const SampleResults& out) {
+  const at::NoGradGuard no_grad;
+  const c10::cuda::CUDAGuard guard(device_);
+  decoder_.DropAhead();  // others will join the batch, of this call of Generate or the next
+  CudaBatch batch = PackForPrefill(sequences, device_);
+  const auto bytes = weights_.model().embedding.options().dtype(at::kByte);
+  if (routing_width_ > 0) batch.routing = at::empty({batch.tokens.size(0), routing_width_}, bytes);
+  CudaRows memory(weights_, batch.tokens.size(0));
   const at::Tensor hidden = forward_.Run(batch, pages_, memory);
   if (draws.empty()) return;
 
@@ -156,7 +177,6 @@ void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<
   at::Tensor logits =
       at::empty({last.size(0), weights_.model().config.vocab_size}, hidden.options().dtype(at::kFloat));
   forward_.Head(hidden.index_select(0, last), logits);
-  const auto bytes = hidden.options().dtype(at::kByte);
   const auto count = static_cast<int64_t>(draws.size());
   const at::Tensor drawn = at::empty({count * static_cast<int64_t>(sizeof(SampleDraw))}, at::kByte);
   std::ranges::copy(draws, static_cast<SampleDraw*>(drawn.data_ptr()));
@@ -169,6 +189,9 @@ void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<
                     CurrentStream(hidden));
   const at::Tensor here = results.cpu();
   for (int64_t i = 0; i < count; ++i) buffer.Read(here.data_ptr(), i, out, i);
+  if (routing_width_ == 0) return;
+  const at::Tensor experts = batch.routing.cpu();
+  routing_.assign(ConstData<uint8_t>(experts), ConstData<uint8_t>(experts) + experts.numel());
 }
 
 }  // namespace

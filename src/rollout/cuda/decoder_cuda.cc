@@ -47,10 +47,12 @@ bool CudaDecoder::Key::operator<(const Key& other) const {
          std::tuple_cat(std::tie(other.rows, other.splits), Fields(other.settings));
 }
 
-CudaDecoder::CudaDecoder(const CudaWeights& weights, const CudaForward& forward, const CudaPages& pages)
+CudaDecoder::CudaDecoder(const CudaWeights& weights, const CudaForward& forward, const CudaPages& pages,
+                         int64_t routing_width)
     : weights_(weights),
       forward_(forward),
       pages_(pages),
+      routing_width_(routing_width),
       capture_stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {}
 
 void CudaDecoder::DropGraphs() {
@@ -61,7 +63,7 @@ void CudaDecoder::DropGraphs() {
 }
 
 void CudaDecoder::Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
-                         const SampleSettings& settings, const SampleResults& out) {
+                         const SampleSettings& settings, const SampleResults& out, uint8_t* routing) {
   const bool was_ahead = ahead_ != nullptr;
   std::vector<int32_t> map;
   if (was_ahead) map = Match(*ahead_, sequences, draws, settings);
@@ -83,8 +85,11 @@ void CudaDecoder::Decode(std::span<const DecodeSequence> sequences, std::span<co
   Slot& slot = slots_[current->slot];
   slot.done.synchronize();
   const SampleBuffer buffer{current->bucket, settings.columns()};
+  const uint8_t* experts = ConstData<uint8_t>(slot.results) + buffer.bytes();
   for (size_t i = 0; i < map.size(); ++i) {
     buffer.Read(slot.results.data_ptr(), map[i], out, static_cast<int64_t>(i));
+    std::copy_n(experts + map[i] * routing_width_, routing_width_,
+                routing + static_cast<int64_t>(i) * routing_width_);
     if (ahead_ != nullptr) ahead_->rows[i].token = out.tokens[i];
   }
 }
@@ -153,11 +158,15 @@ std::unique_ptr<CudaDecoder::Step> CudaDecoder::Launch(std::vector<Row> rows,
   } else {
     Compute(key, captured);
   }
-  const int64_t bytes = SampleBuffer{step->bucket, settings.columns()}.bytes();
+  const int64_t bytes = ResultBytes(step->bucket, settings.columns());
   slot.results.narrow(0, 0, bytes).copy_(results_.narrow(0, 0, bytes), /*non_blocking=*/true);
   slot.done.record();
   next_slot_ = 1 - next_slot_;
   return step;
+}
+
+int64_t CudaDecoder::ResultBytes(int64_t rows, int64_t columns) const {
+  return SampleBuffer{rows, columns}.bytes() + rows * routing_width_;
 }
 
 void CudaDecoder::Upload(const Step& step, Slot* slot) {
@@ -191,7 +200,7 @@ void CudaDecoder::Reserve(int64_t rows, int64_t pages, int64_t columns) {
   const auto pinned = at::TensorOptions().pinned_memory(true);
   const int64_t size = TableAt() + most_rows_ * table_width_;
   inputs_ = at::zeros({size}, bytes.dtype(at::kInt));
-  results_ = at::zeros({SampleBuffer{most_rows_, most_columns_}.bytes()}, bytes);
+  results_ = at::zeros({ResultBytes(most_rows_, most_columns_)}, bytes);
   if (before.defined()) {  // a step may take its tokens from there
     const int64_t kept = std::min(before.numel(), results_.numel());
     results_.narrow(0, 0, kept).copy_(before.narrow(0, 0, kept));
@@ -247,7 +256,11 @@ void CudaDecoder::Compute(const Key& key, const Captured& captured) {
   batch.page_table = inputs_.narrow(0, TableAt(), key.rows * table_width_).view({key.rows, table_width_});
   batch.splits = key.splits;
   batch.attention_workspace = captured.attention_workspace;
-  const SampleResults results = SampleBuffer{key.rows, key.settings.columns()}.At(results_.data_ptr());
+  const SampleBuffer buffer{key.rows, key.settings.columns()};
+  const SampleResults results = buffer.At(results_.data_ptr());
+  if (routing_width_ > 0) {
+    batch.routing = results_.narrow(0, buffer.bytes(), key.rows * routing_width_).view({key.rows, -1});
+  }
   void* stream = CurrentStream(inputs_);
   PartTimer* const parts = forward_.parts();
   if (parts != nullptr) parts->BeginStep(key.rows);

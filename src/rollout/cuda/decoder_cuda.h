@@ -22,10 +22,13 @@ namespace augur {
 // step wrote of keys and values lies behind the end of its sequences.
 class CudaDecoder {
  public:
-  CudaDecoder(const CudaWeights& weights, const CudaForward& forward, const CudaPages& pages);
+  // `routing_width`: bytes of a token's experts, which are recorded; 0: they are not.
+  CudaDecoder(const CudaWeights& weights, const CudaForward& forward, const CudaPages& pages,
+              int64_t routing_width);
 
+  // The experts go to `routing` [sequences, routing_width].
   void Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
-              const SampleSettings& settings, const SampleResults& out);
+              const SampleSettings& settings, const SampleResults& out, uint8_t* routing);
 
   // Forgets the step that runs ahead, after weights or pages changed.
   void DropAhead() { ahead_.reset(); }
@@ -77,6 +80,9 @@ class CudaDecoder {
   std::vector<Row> NextRows(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
                             const std::vector<int32_t>& map) const;
 
+  // Of results_, for so many rows and columns.
+  int64_t ResultBytes(int64_t rows, int64_t columns) const;
+
   // Sections of inputs_, in ints.
   int64_t SourceAt() const { return most_rows_; }
   int64_t PositionsAt() const { return 2 * most_rows_; }
@@ -86,11 +92,12 @@ class CudaDecoder {
   const CudaWeights& weights_;
   const CudaForward& forward_;
   const CudaPages& pages_;
+  const int64_t routing_width_;
   int64_t most_rows_ = 0, table_width_ = 0, most_columns_ = 0;
   std::unique_ptr<CudaRows> memory_;
   at::Tensor logits_;   // [most_rows_, vocab] float32
   at::Tensor inputs_;   // int32: tokens, sources, positions, draws, page table
-  at::Tensor results_;  // bytes, as SampleBuffer lays them out
+  at::Tensor results_;  // bytes, as SampleBuffer lays them out, and the experts behind them
   Slot slots_[2];
   int next_slot_ = 0;
   // One for all graphs, which then share the libraries' scratch. Of high priority, which the graphs keep: a

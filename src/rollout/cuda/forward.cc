@@ -158,13 +158,14 @@ struct CudaForward::Pass {
       const bool few = experts.chosen.defined() && HasExpertKernels(weights, layer);
       AddNorm<T>(layer[kMlpNorm].weight, false, weights.fp8() && (few || !layer.sparse()));
       MarkPart(parts, "residual, norm");
-      if (few) {
-        FewTokensMixture(layer, linear);
+      if (layer.sparse()) {
+        if (few) {
+          FewTokensMixture(layer, linear);
+        } else {
+          TakeMixture(Mixture(layer, linear));
+        }
+        ++sparse_layer;
         delta_scale = {};
-      } else if (layer.sparse()) {
-        delta.copy_(Mixture(layer, linear));
-        delta_scale = {};
-        MarkPart(parts, "experts");
       } else {
         GateUp<T>(linear[kGateUp]);
         delta_scale = Product(inner, inner8, inner_scale8, linear[kDown], delta, delta_reader);
@@ -203,26 +204,39 @@ struct CudaForward::Pass {
     MarkPart(parts, "SwiGLU");
   }
 
-  at::Tensor Mixture(const LayerWeights& layer, const CudaLayer& linear) const {
+  MoeOutput Mixture(const LayerWeights& layer, const CudaLayer& linear) const {
     if (!linear.experts_gate_up.values.defined()) {
-      return MoeForward(config.moe, layer, operand, {}, {.fp8 = weights.fp8()}).hidden;
+      return MoeForward(config.moe, layer, operand, {}, {.fp8 = weights.fp8()});
     }
     const auto experts = [&](const at::Tensor& given, const at::Tensor& ends) {
       const at::Tensor gate_up = Fp8GroupedProduct(RoundRowsToFp8(given), linear.experts_gate_up, ends);
       return Fp8GroupedProduct(SwigluToFp8(gate_up), linear.experts_down, ends);
     };
-    return RouteThrough(config.moe, layer[kRouter].weight, operand, {}, experts).hidden;
+    return RouteThrough(config.moe, layer[kRouter].weight, operand, {}, experts);
+  }
+
+  void TakeMixture(const MoeOutput& mixture) {
+    delta.copy_(mixture.hidden);
+    if (batch.routing.defined()) {
+      const int64_t width = config.moe.experts_per_token;
+      batch.routing.narrow(1, sparse_layer * width, width).copy_(mixture.experts);
+    }
+    MarkPart(parts, "experts");
   }
 
   // delta = the mixture, by the kernels for few tokens.
   void FewTokensMixture(const LayerWeights& layer, const CudaLayer& linear) {
     const at::Tensor &gate_up = layer[kExpertsGateUp].weight, &down = layer[kExpertsDown].weight;
-    const ExpertRoutes routes{.tokens = rows,
-                              .experts = static_cast<int>(config.moe.experts),
-                              .per_token = static_cast<int>(config.moe.experts_per_token),
-                              .chosen = Data<int32_t>(experts.chosen),
-                              .weights = Data<BFloat16>(experts.weights),
-                              .places = Data<uint8_t>(experts.places)};
+    ExpertRoutes routes{.tokens = rows,
+                        .experts = static_cast<int>(config.moe.experts),
+                        .per_token = static_cast<int>(config.moe.experts_per_token),
+                        .chosen = Data<int32_t>(experts.chosen),
+                        .weights = Data<BFloat16>(experts.weights),
+                        .places = Data<uint8_t>(experts.places)};
+    if (batch.routing.defined()) {
+      routes.record = Data<uint8_t>(batch.routing) + sparse_layer * routes.per_token;
+      routes.record_stride = batch.routing.stride(0);
+    }
     at::Tensor logits = experts.router_logits.narrow(0, 0, rows);
     at::mm_out(logits, operand, layer[kRouter].weight.t());
     RouteTokensCuda(ConstData<BFloat16>(logits), config.moe.norm_topk_prob, routes, stream);
@@ -372,9 +386,10 @@ struct CudaForward::Pass {
                             ConstData<float>(table.cos),
                             ConstData<float>(table.sin),
                             qkv_scale};
+    const at::Tensor& written = batch.written_table.defined() ? batch.written_table : batch.page_table;
     PagedKv<T> to{.page_size = static_cast<int>(kCudaPageTokens),
-                  .page_table = IntData(batch.page_table),
-                  .table_stride = batch.page_table.stride(0),
+                  .page_table = IntData(written),
+                  .table_stride = written.stride(0),
                   .sequence = IntData(batch.owners)};
     if (pages.scales.defined()) {
       to.keys_fp8 = Pages<uint8_t>(i, 0);
@@ -459,7 +474,8 @@ struct CudaForward::Pass {
   const CudaExpertRows& experts;
   void* stream;
   at::Tensor hidden, delta, normal, qkv, rotated, mixed, gate_up, inner;
-  at::Tensor operand;  // of the next product: normal or hidden
+  at::Tensor operand;        // of the next product: normal or hidden
+  int64_t sparse_layer = 0;  // how many the pass has come through
   at::Tensor hidden8, mixed8, inner8, scale8, mixed_scale8, inner_scale8;
   ProductScale qkv_scale, delta_scale;  // of qkv and delta, not yet multiplied in
 };

@@ -27,12 +27,16 @@ struct CudaBatch {
   at::Tensor positions;   // [rows]; negative: a row without a token
   at::Tensor owners;      // [rows]: rows of page_table; undefined: row r owns row r
   at::Tensor page_table;  // [sequences, pages], rows may stand apart
+  // The pages that keys and values are written to, negative ones left as they are; undefined: page_table.
+  at::Tensor written_table;
   // Whole sequences from position 0 (a prompt's pass): [sequences + 1]; undefined for single tokens.
   at::Tensor cu_seqlens;
   int64_t longest = 0;  // of the sequences
   // For single tokens: how their attention is divided, and its scratch.
   int splits = 1;
   at::Tensor attention_workspace;
+  // Where defined, takes the experts of the rows: uint8 [rows, sparse layers * experts_per_token].
+  at::Tensor routing;
 };
 
 // What experts make of few tokens; a choice is one of a token's experts.

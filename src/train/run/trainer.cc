@@ -418,8 +418,7 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       throw Error("--dump-step", "shows the updates of one process", "start it without torchrun");
     }
     if (config.rollout.replay_routing) {
-      CheckRecordsRouting(ReadModelConfig(config.model.path), RunDevice(config.run).is_cuda(),
-                          "rollout.replay_routing");
+      CheckRecordsRouting(ReadModelConfig(config.model.path), "rollout.replay_routing");
     }
     if (config.algorithm.load_balance_coef > 0) {
       CheckHasExperts(ReadModelConfig(config.model.path), "algorithm.load_balance_coef");

@@ -37,7 +37,11 @@ struct Routing {
     weights = std::make_unique<DeviceArray<BFloat16>>(Device::kCuda, std::vector<BFloat16>(choices));
     places = std::make_unique<DeviceArray<uint8_t>>(
         Device::kCuda, std::vector<uint8_t>(ExpertPlacesStride(c.tokens) * c.experts, 0xee));
+    record = std::make_unique<DeviceArray<uint8_t>>(Device::kCuda,
+                                                    std::vector<uint8_t>(c.tokens * (c.per_token + 3), 0xee));
     routes = {c.tokens, c.experts, c.per_token, chosen->data(), weights->data(), places->data()};
+    routes.record = record->data();
+    routes.record_stride = c.per_token + 3;
     DeviceArray<BFloat16> there(Device::kCuda, logits);
     RouteTokensCuda(there.data(), normalise, routes, nullptr);
     found = chosen->ToHost();
@@ -47,7 +51,7 @@ struct Routing {
   std::vector<BFloat16> logits;
   std::unique_ptr<DeviceArray<int32_t>> chosen;
   std::unique_ptr<DeviceArray<BFloat16>> weights;
-  std::unique_ptr<DeviceArray<uint8_t>> places;
+  std::unique_ptr<DeviceArray<uint8_t>> places, record;
   ExpertRoutes routes;
   std::vector<int32_t> found;
   std::vector<BFloat16> found_weights;
@@ -59,7 +63,7 @@ TEST_P(ExpertsCudaTest, TokensGoToTheirMostProbableExperts) {
   const Case& c = GetParam();
   for (const bool normalise : {false, true}) {
     const Routing routing(c, normalise);
-    const std::vector<uint8_t> places = routing.places->ToHost();
+    const std::vector<uint8_t> places = routing.places->ToHost(), record = routing.record->ToHost();
     for (int t = 0; t < c.tokens; ++t) {
       std::vector<double> p;
       for (int e = 0; e < c.experts; ++e) p.push_back(routing.logits[t * c.experts + e]);
@@ -73,9 +77,11 @@ TEST_P(ExpertsCudaTest, TokensGoToTheirMostProbableExperts) {
       for (int k = 0; k < c.per_token; ++k) {
         const int at = t * c.per_token + k;
         EXPECT_EQ(routing.found[at], order[k]) << "token " << t << " choice " << k;
+        EXPECT_EQ(record[t * (c.per_token + 3) + k], order[k] % 256) << "token " << t << " choice " << k;
         const double want = p[order[k]] / (normalise ? kept : sum);
         EXPECT_NEAR(routing.found_weights[at], want, 0.004 * want) << "token " << t << " choice " << k;
       }
+      EXPECT_EQ(record[t * (c.per_token + 3) + c.per_token], 0xee);  // nothing behind them
       for (int e = 0; e < c.experts; ++e) {
         const auto place = std::find(order.begin(), order.begin() + c.per_token, e) - order.begin();
         const int64_t noted = places[e * ExpertPlacesStride(c.tokens) + t];
