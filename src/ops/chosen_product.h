@@ -7,6 +7,9 @@
 
 namespace augur {
 
+// Whether `on` is on the GPU at which they were measured.
+bool HasChosenProducts(const at::Tensor& on);
+
 // out = a b for a [m, k] and b [k, n], a weight transposed; bfloat16, or e4m3 with the scales left out. out
 // is of bfloat16 or float32. False, and nothing done, where no other kernel was chosen or cuBLAS does not
 // offer it.

@@ -52,12 +52,6 @@ const Choice* FindChoice(const Sizes& s) {
   return nullptr;
 }
 
-// The table is of one GPU.
-bool IsMeasuredGpu(const at::Tensor& x) {
-  const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(x.device().index());
-  return gpu->major == 9 && gpu->minor == 0 && gpu->multiProcessorCount == 132;
-}
-
 void Check(cublasStatus_t status) {
   if (status != CUBLAS_STATUS_SUCCESS) {
     throw Error("a product on the GPU", fmt::format("cuBLAS answered {}", static_cast<int>(status)),
@@ -154,11 +148,17 @@ const std::optional<cublasLtMatmulAlgo_t>& KernelOf(const Sizes& s, at::ScalarTy
 
 }  // namespace
 
+bool HasChosenProducts(const at::Tensor& on) {
+  if (!on.is_cuda()) return false;
+  const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(on.device().index());
+  return gpu->major == 9 && gpu->minor == 0 && gpu->multiProcessorCount == 132;
+}
+
 bool ChosenProductInto(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   const Sizes sizes{a.size(0), b.size(1), a.size(1), a.scalar_type()};
   const Choice* choice = FindChoice(sizes);
-  if (choice == nullptr || !a.is_cuda() || b.scalar_type() != sizes.type || !a.is_contiguous() ||
-      !b.t().is_contiguous() || !out.is_contiguous() || !IsMeasuredGpu(a)) {
+  if (choice == nullptr || !HasChosenProducts(a) || b.scalar_type() != sizes.type || !a.is_contiguous() ||
+      !b.t().is_contiguous() || !out.is_contiguous()) {
     return false;
   }
   const Problem problem(sizes, out.scalar_type());

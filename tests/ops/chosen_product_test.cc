@@ -16,7 +16,7 @@ namespace {
 
 const auto kGpu = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
 
-// A [m, k] b [k, n] by both; out is NaN before. False where this GPU or this cuBLAS has no choice.
+// A [m, k] b [k, n] by both; out is NaN before. False where there is no choice for these sizes.
 bool ExpectSame(const at::Tensor& a, const at::Tensor& b, at::ScalarType out_type) {
   const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(out_type));
   out.fill_(std::nan(""));
@@ -40,6 +40,7 @@ TEST(ChosenProduct, OtherSizesAndDevicesAreLeftToTorch) {
 }
 
 TEST(ChosenProductCuda, DecodeProductsAreThoseOfTorch) {
+  if (!HasChosenProducts(at::empty({1}, kGpu))) GTEST_SKIP() << "chosen for another GPU";
   int found = 0;
   for (const int64_t tokens : {48, 64, 256}) {
     for (const auto& [out, in] :
@@ -51,8 +52,7 @@ TEST(ChosenProductCuda, DecodeProductsAreThoseOfTorch) {
     }
     found += ExpectSame(at::randn({tokens, 2560}, kGpu), at::randn({151936, 2560}, kGpu).t(), at::kFloat);
   }
-  if (found == 0) GTEST_SKIP() << "chosen for another GPU";
-  EXPECT_GT(found, 8);
+  EXPECT_GE(found, 15);  // of 17 in the table
 }
 
 }  // namespace
