@@ -146,7 +146,9 @@ void RolloutSection::Fields(FieldList& list) {
            "Of models with experts: those that computed a token at generation compute it in training too, "
            "with the "
            "weights that the router then gives them.");
-  list.Add("memory_share", memory_share, "Share of the free memory that keys and values may take.")
+  list.Add("memory_share", memory_share,
+           "Share of the memory that is free when generation begins which keys and values may take; with "
+           "staleness on a GPU, when the run begins.")
       .Above(0)
       .AtMost(1);
   list.Add("max_batch", max_batch, "Most sequences decoded at once; 0 takes what fits.").AtLeast(0);

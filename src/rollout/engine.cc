@@ -22,29 +22,49 @@ struct Engine::State {
   EngineOptions options;
   std::unique_ptr<Backend> backend;
   int64_t most_pages = 0;  // that the memory allows
-  int64_t reserved = 0;
+  int64_t reserved = 0, last_reserved = 0;
   int64_t version = 0;
   EngineStats stats;
 
   int64_t max_batch() const { return options.max_batch > 0 ? options.max_batch : kMostSequences; }
+  int64_t AllowedPages() const;
   void Reserve(std::span<const GenerateRequest> requests, const SamplingOptions& sampling);
 };
 
+// As many as the memory allows now.
+int64_t Engine::State::AllowedPages() const {
+  const int64_t page = backend->page_bytes();
+  const auto free = static_cast<double>(backend->FreeBytes() + reserved * page);
+  const int64_t bytes =
+      options.kv_bytes > 0 ? options.kv_bytes : static_cast<int64_t>(free * options.memory_share);
+  if (bytes < page) {
+    throw Error("rollout memory",
+                fmt::format("{} bytes for keys and values, but {} tokens take {}", bytes,
+                            backend->page_tokens(), page),
+                "give the rollout more memory");
+  }
+  return bytes / page;
+}
+
 // As many pages as these requests can use at once, within what the memory allows.
 void Engine::State::Reserve(std::span<const GenerateRequest> requests, const SamplingOptions& sampling) {
-  const int64_t page = backend->page_tokens();
-  int64_t longest = 0;
-  for (const GenerateRequest& request : requests) {
-    longest = std::max(longest, static_cast<int64_t>(request.tokens.size()));
-  }
-  longest = std::min(longest + std::min(sampling.max_tokens, config.max_positions), config.max_positions);
-  const int64_t sequences =
-      std::min(max_batch(), static_cast<int64_t>(requests.size()) * std::min(sampling.samples, max_batch()));
-  // Each sequence in full, and one prompt's last page held beside each.
-  const int64_t wanted = std::clamp<int64_t>(sequences * ((longest + page - 1) / page + 2), 1, most_pages);
+  const int64_t wanted =
+      std::max<int64_t>(PagesInFull(requests, sampling, config, max_batch(), backend->page_tokens()), 1);
   if (wanted <= reserved) return;
-  backend->ReservePages(wanted);
-  reserved = wanted;
+  // With weights of its own the engine generates while training takes and gives back memory.
+  if (!options.own_weights) most_pages = AllowedPages();
+  int64_t pages = std::min(wanted, most_pages);
+  // As many as before where that does: the graphs on a GPU hold the number.
+  if (last_reserved <= most_pages && last_reserved >= std::min(wanted, most_pages - most_pages / 8)) {
+    pages = last_reserved;
+  }
+  backend->ReservePages(pages);
+  reserved = last_reserved = pages;
+}
+
+double EngineStats::idle_share() const {
+  const auto places = static_cast<double>(decode_steps * decode_batch);
+  return places > 0 ? 1 - static_cast<double>(decoded_tokens) / places : 0;
 }
 
 Engine::Engine(const Model& model, const EngineOptions& options) : state_(std::make_unique<State>()) {
@@ -60,15 +80,7 @@ Engine::Engine(const Model& model, const EngineOptions& options) : state_(std::m
   state_->config = model.config;
   state_->options = options;
   state_->backend = MakeBackend(model, options);
-  const double free = static_cast<double>(state_->backend->FreeBytes()) * options.memory_share;
-  const int64_t bytes = options.kv_bytes > 0 ? options.kv_bytes : static_cast<int64_t>(free);
-  state_->most_pages = bytes / state_->backend->page_bytes();
-  if (state_->most_pages < 1) {
-    throw Error("rollout memory",
-                fmt::format("{} bytes for keys and values, but {} tokens take {}", bytes,
-                            state_->backend->page_tokens(), state_->backend->page_bytes()),
-                "give the rollout more memory");
-  }
+  state_->most_pages = state_->AllowedPages();
 }
 
 void CheckHasExperts(const ModelConfig& config, std::string_view where) {

@@ -38,7 +38,8 @@ KvPrecision ParseKvPrecision(std::string_view name, std::string_view where);
 struct EngineOptions {
   RolloutPrecision precision = RolloutPrecision::kBf16;
   KvPrecision kv_precision = KvPrecision::kBf16;
-  // Share of the memory that is free when the engine is made which keys and values may take.
+  // Share of the memory that is free which keys and values may take: when a Generate needs more than is held,
+  // with own_weights when the engine is made.
   double memory_share = 0.5;
   // Most sequences decoded at once; 0 takes what fits, 256 at most.
   int64_t max_batch = 0;
@@ -82,6 +83,7 @@ struct GenerateRequest {
   uint64_t key = 0;
   std::vector<int32_t> tokens;
   std::string where;
+  int64_t max_tokens = 0;  // of its responses, where that is less than the options'; 0: as they say
 };
 
 struct GenerateProgress {
@@ -111,6 +113,10 @@ struct EngineStats {
   double prefill_seconds = 0, decode_seconds = 0;
   int64_t prefill_tokens = 0, new_tokens = 0, preemptions = 0;
   int64_t decode_batch = 0;  // most sequences decoded at once
+  int64_t decode_steps = 0, decoded_tokens = 0;
+
+  // The share of places in the batch that stood empty, over all decode steps.
+  double idle_share() const;
 };
 
 // Throws Error at `where` for a model without experts.

@@ -11,6 +11,9 @@ namespace {
 
 // Prompts prefilled in one call hold about this many tokens together.
 constexpr int64_t kPrefillTokens = 8192;
+// How much more may be expected to be needed than there is: a preempted sample is soon prefilled again, while
+// an empty place in the batch is lost at every step.
+constexpr double kOvercommit = 1.5;
 
 class Stopwatch {
  public:
@@ -46,9 +49,26 @@ std::string PromptFault(const GenerateRequest& request, const ModelConfig& confi
 
 }  // namespace
 
+int64_t PagesInFull(std::span<const GenerateRequest> requests, const SamplingOptions& options,
+                    const ModelConfig& config, int64_t max_batch, int64_t page_tokens) {
+  int64_t longest = 0;
+  for (const GenerateRequest& request : requests) {
+    longest = std::max(longest, static_cast<int64_t>(request.tokens.size()));
+  }
+  longest = std::min(longest + std::min(options.max_tokens, config.max_positions), config.max_positions);
+  const int64_t sequences =
+      std::min(max_batch, static_cast<int64_t>(requests.size()) * std::min(options.samples, max_batch));
+  // One prompt's last page is held beside each.
+  return sequences * ((longest + page_tokens - 1) / page_tokens + 2);
+}
+
 Generation::Generation(const Setting& setting, std::span<const GenerateRequest> requests,
                        const SamplingOptions& options, const GenerateHooks& hooks)
-    : setting_(setting), options_(options), hooks_(hooks), pool_(setting.pages) {
+    : setting_(setting),
+      options_(options),
+      hooks_(hooks),
+      pool_(setting.pages),
+      growth_(std::min(options.max_tokens, setting.config.max_positions), setting.backend.page_tokens()) {
   sampling_.vocab_size = options.vocab_size > 0 ? options.vocab_size : setting.config.vocab_size;
   sampling_.stride = setting.config.vocab_size;
   sampling_.temperature = static_cast<float>(options.temperature);
@@ -62,6 +82,8 @@ Generation::Generation(const Setting& setting, std::span<const GenerateRequest> 
 void Generation::Enqueue(std::span<const GenerateRequest> requests) {
   rollouts_.resize(requests.size() * options_.samples);
   progress_.total = static_cast<int64_t>(rollouts_.size());
+  roomy_ = PagesInFull(requests, options_, setting_.config, setting_.max_batch,
+                       setting_.backend.page_tokens()) <= pool_.pages();
   for (size_t r = 0; r < requests.size(); ++r) {
     const GenerateRequest& request = requests[r];
     Group& group = groups_.emplace_back();
@@ -92,6 +114,7 @@ void Generation::Enqueue(std::span<const GenerateRequest> requests) {
       sample.group = &group;
       sample.rollout = &rollout;
       sample.limit = std::min(options_.max_tokens, setting_.config.max_positions - length);
+      if (request.max_tokens > 0) sample.limit = std::min(sample.limit, request.max_tokens);
       if (fault.empty()) {
         if (!hooks_.next) waiting_.push_back(&sample);
       } else {
@@ -129,8 +152,9 @@ std::vector<Rollout> Generation::Run(EngineStats* stats) {
       }
       break;
     }
-    PrefillPrompts();
-    AdmitSamples();
+    const int64_t joining = CountJoining();
+    PrefillPrompts(joining);
+    AdmitSamples(joining);
     MakeRoom();
     TakeAhead();
     DecodeStep();
@@ -158,12 +182,38 @@ int64_t Generation::PromptLength(const Group& group) const {
   return static_cast<int64_t>(group.request->tokens.size());
 }
 
-void Generation::PrefillPrompts() {
-  int64_t slots = setting_.max_batch - static_cast<int64_t>(running_.size());
+int64_t Generation::KnownTokens(const Sample& sample) const {
+  return PromptLength(*sample.group) + static_cast<int64_t>(sample.rollout->tokens.size()) - 1;
+}
+
+int64_t Generation::CountJoining() const {
+  const auto waiting = static_cast<int64_t>(waiting_.size());
+  const int64_t slots = std::min(waiting, setting_.max_batch - static_cast<int64_t>(running_.size()));
+  if (roomy_ || slots == 0) return slots;
+  const int64_t size = setting_.backend.page_tokens();
+  PageForecast forecast(growth_);
+  int64_t room = pool_.free_pages();
+  for (const Sample* sample : running_) {
+    forecast.Add(static_cast<int64_t>(sample->rollout->tokens.size()));
+    room += static_cast<int64_t>(sample->pages.size()) - PromptLength(*sample->group) / size;
+  }
+  const Group* last = nullptr;
+  for (int64_t joining = 0; joining < slots; ++joining) {
+    const Sample& sample = *waiting_[joining];
+    if (sample.group != last && sample.group->pages.empty()) room -= PagesFor(PromptLength(*sample.group));
+    last = sample.group;
+    forecast.Add(static_cast<int64_t>(sample.rollout->tokens.size()));
+    const bool first = running_.empty() && joining == 0;
+    if (forecast.most() > kOvercommit * static_cast<double>(room) && !first) return joining;
+  }
+  return slots;
+}
+
+void Generation::PrefillPrompts(int64_t joining) {
   int64_t budget = kPrefillTokens;
   std::vector<Group*> chosen;
   for (Sample* sample : waiting_) {
-    if (slots-- <= 0) break;
+    if (joining-- <= 0) break;
     Group* group = sample->group;
     if (!group->pages.empty()) continue;
     const int64_t length = PromptLength(*group), pages = PagesFor(length);
@@ -211,37 +261,64 @@ void Generation::RunPrefill(const std::vector<Group*>& groups) {
   std::erase_if(waiting_, [](const Sample* sample) { return sample->finished; });
 }
 
-void Generation::AdmitSamples() {
-  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < setting_.max_batch) {
+void Generation::AdmitSamples(int64_t joining) {
+  std::vector<Sample*> returned;
+  while (!waiting_.empty() && joining-- > 0) {
     Sample* sample = waiting_.front();
     if (sample->group->pages.empty() || !Attach(sample)) break;
+    if (sample->rollout->tokens.size() > 1) returned.push_back(sample);
     waiting_.pop_front();
     running_.push_back(sample);
     ++sample->group->running;
   }
+  for (size_t begin = 0, end = 0; begin < returned.size(); begin = end) {
+    int64_t tokens = 0;
+    while (end < returned.size() && (end == begin || tokens + returned[end]->cached <= kPrefillTokens)) {
+      tokens += returned[end++]->cached;
+    }
+    PrefillReturned(std::span(returned).subspan(begin, end - begin));
+  }
+}
+
+void Generation::PrefillReturned(std::span<Sample* const> samples) {
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<PrefillSequence> sequences;
+  for (const Sample* sample : samples) {
+    std::vector<int32_t>& known = tokens.emplace_back(sample->group->request->tokens);
+    const std::vector<int32_t>& drawn = sample->rollout->tokens;
+    known.insert(known.end(), drawn.begin(), drawn.end() - 1);  // the last one is decoded
+    stats_->prefill_tokens += sample->cached;
+  }
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const int64_t whole = PromptLength(*samples[i]->group) / setting_.backend.page_tokens();
+    sequences.push_back({tokens[i], samples[i]->pages, whole});
+  }
+  const Stopwatch watch(&stats_->prefill_seconds);
+  setting_.backend.Prefill(sequences, {}, sampling_, {});
 }
 
 bool Generation::Attach(Sample* sample) {
   Group* group = sample->group;
   const int64_t length = PromptLength(*group), whole = length / setting_.backend.page_tokens();
-  const int64_t own = OwnPages(*sample);
+  const int64_t own = OwnPages(*sample), known = KnownTokens(*sample);
   if (pool_.free_pages() < own + static_cast<int64_t>(running_.size())) {
     if (!running_.empty()) return false;
     if (!EnsureFreePages(own, group)) {
       // Nothing else holds memory: the prompt's pages become the sample's.
       sample->pages.swap(group->pages);
-      sample->cached = length;
-      return true;
     }
   }
-  sample->pages.assign(group->pages.begin(), group->pages.begin() + whole);
-  for (const int32_t page : sample->pages) pool_.Share(page);
-  if (static_cast<int64_t>(group->pages.size()) > whole) {
-    sample->pages.push_back(pool_.Take());
+  const bool shares = !group->pages.empty();
+  if (shares) {
+    sample->pages.assign(group->pages.begin(), group->pages.begin() + whole);
+    for (const int32_t page : sample->pages) pool_.Share(page);
+  }
+  while (static_cast<int64_t>(sample->pages.size()) < PagesFor(known)) sample->pages.push_back(pool_.Take());
+  if (shares && known == length && length > whole * setting_.backend.page_tokens()) {
     const std::pair<int32_t, int32_t> copy{group->pages.back(), sample->pages.back()};
     setting_.backend.CopyPages({&copy, 1});
   }
-  sample->cached = length;
+  sample->cached = known;
   return true;
 }
 
@@ -309,6 +386,8 @@ void Generation::DecodeStep() {
   }
   const SampleResults results = MakeResults(draws_.size());
   stats_->decode_batch = std::max(stats_->decode_batch, static_cast<int64_t>(running_.size()));
+  stats_->decoded_tokens += static_cast<int64_t>(running_.size());
+  ++stats_->decode_steps;
   {
     const Stopwatch watch(&stats_->decode_seconds);
     setting_.backend.Decode(decodes_, draws_, sampling_, results);
@@ -317,8 +396,7 @@ void Generation::DecodeStep() {
     Sample* sample = running_[row];
     NoteRouting(sample, sample->cached, static_cast<int64_t>(row), 1);
     ++sample->cached;
-    const auto known = PromptLength(*sample->group) + static_cast<int64_t>(sample->rollout->tokens.size());
-    if (sample->cached == known) Append(sample, static_cast<int64_t>(row));
+    Append(sample, static_cast<int64_t>(row));
   }
   std::erase_if(running_, [](const Sample* sample) { return sample->finished; });
 }
@@ -366,6 +444,7 @@ void Generation::Append(Sample* sample, int64_t draw) {
   const int32_t token = tokens_[draw];
   const int64_t columns = sampling_.columns();
   rollout.tokens.push_back(token);
+  growth_.Grown(static_cast<int64_t>(rollout.tokens.size()));
   rollout.logprobs.push_back(logprobs_[draw]);
   RecordedSupport& support = rollout.support;
   const auto ids = support_ids_.begin() + draw * columns;
@@ -390,6 +469,8 @@ void Generation::Finish(Sample* sample, FinishReason reason, std::string error) 
   sample->finished = true;
   sample->rollout->finish = reason;
   sample->rollout->error = std::move(error);
+  const bool ended = reason != FinishReason::kFailed && reason != FinishReason::kCancelled;
+  if (ended) growth_.Ended(static_cast<int64_t>(sample->rollout->tokens.size()));
   Group* group = sample->group;
   if (sample->cached > 0) --group->running;  // it was in the batch
   pool_.DropAll(&sample->pages);

@@ -2,9 +2,10 @@
 //
 // A request's samples are a group. Its prompt is prefilled once; the first tokens of all samples are drawn
 // from that prefill; each sample then shares the prompt's full pages and has its own copy of the last, partly
-// filled one. When pages run out, prompts that no running sample uses are dropped, then the sample admitted
-// last is preempted: it keeps its tokens, gives back its pages, and on its return feeds its tokens through
-// Decode again, so that it goes on exactly as if nothing had happened.
+// filled one. Samples are admitted while what all of them are expected to grow to has room. When pages run
+// out all the same, prompts that no running sample uses are dropped, then the sample admitted last is
+// preempted: it keeps its tokens, gives back its pages, and on its return is prefilled with its tokens, so
+// that it goes on as if nothing had happened.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,15 @@
 
 #include "rollout/backend.h"
 #include "rollout/engine.h"
+#include "rollout/growth.h"
 #include "rollout/page_pool.h"
 #include "rollout/stop_text.h"
 
 namespace augur {
+
+// Pages with which as many of the responses as run at once can all become as long as they may.
+int64_t PagesInFull(std::span<const GenerateRequest> requests, const SamplingOptions& options,
+                    const ModelConfig& config, int64_t max_batch, int64_t page_tokens);
 
 class Generation {
  public:
@@ -55,12 +61,16 @@ class Generation {
   // Where requests are handed out one by one: asks for as many as there are slots for.
   void TakeRequests();
 
-  // Prefills the prompts of waiting samples as far as slots and pages allow.
-  void PrefillPrompts();
+  // How many of the waiting samples may join, in order: for so many there are slots, and room to grow.
+  int64_t CountJoining() const;
+  // Prefills the prompts of `joining` waiting samples as far as pages allow.
+  void PrefillPrompts(int64_t joining);
   void RunPrefill(const std::vector<Group*>& groups);
-  // Moves waiting samples whose prompt is computed into the batch.
-  void AdmitSamples();
+  // Moves up to `joining` waiting samples whose prompt is computed into the batch.
+  void AdmitSamples(int64_t joining);
   bool Attach(Sample* sample);
+  // Computes keys and values of samples that were preempted, as far as their tokens go.
+  void PrefillReturned(std::span<Sample* const> samples);
   // Gives every running sample the page its next token needs; some may be preempted.
   void MakeRoom();
   void DecodeStep();
@@ -75,6 +85,8 @@ class Generation {
 
   int64_t PagesFor(int64_t tokens) const;
   int64_t OwnPages(const Sample& sample) const;
+  // Positions whose keys and values the sample's next step needs.
+  int64_t KnownTokens(const Sample& sample) const;
   int64_t PromptLength(const Group& group) const;
   // Takes `count` tokens of the backend's routing, from the `from`-th on, for positions `position` on.
   void NoteRouting(Sample* sample, int64_t position, int64_t from, int64_t count);
@@ -92,6 +104,8 @@ class Generation {
   std::vector<const Group*> taken_;  // of those handed out
   std::vector<Sample*> running_;
   PagePool pool_;
+  ResponseGrowth growth_;
+  bool roomy_ = true;  // there is PagesInFull
   EngineStats* stats_ = nullptr;
   GenerateProgress progress_;
 

@@ -41,6 +41,16 @@ def test_a_busy_process_is_measured_and_gone_afterwards(tmp_path):
     assert "while a process keeps a core busy" in run_augur("bench", "rollout", tmp_path, *flags).stdout
 
 
+def test_long_tailed_responses_leave_places_idle(tmp_path):
+    make_model("llama").save_pretrained(tmp_path)
+    flags = ["--device", "cpu", "--batch", 12, "--prompt", 4, "--new", 64, "--rounds", 1, "--max-batch", 6, "--json"]
+    equal = json.loads(run_augur("bench", "rollout", tmp_path, *flags).stdout)
+    assert equal["new_tokens"] == 12 * 64 and equal["idle_share"] == equal["preemptions"] == 0
+    tailed = json.loads(run_augur("bench", "rollout", tmp_path, *flags, "--lengths", "long-tailed").stdout)
+    assert 12 < tailed["new_tokens"] < 12 * 32 and 0 < tailed["idle_share"] < 1
+    assert tailed["decode_batch"] == 6 and tailed["lengths"] == "long-tailed"
+
+
 def test_there_is_one_bench_of_generation():
     assert run_augur("bench", "generate", check=False).returncode == 2
     assert run_augur("bench", "decode", check=False).returncode == 2

@@ -1,11 +1,13 @@
 // The engine on a GPU beside the engine on the CPU, and beside itself under other schedules.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
 #include <gtest/gtest.h>
 
 #include "model/forward.h"
 #include "model/shapes.h"
+#include "rollout/backend.h"
 #include "rollout/engine.h"
 #include "rollout/small_model.h"
 
@@ -144,6 +146,126 @@ TEST_P(EngineCudaTest, PreemptionForLackOfMemoryChangesNothing) {
   Engine engine(there, small);
   ExpectSameRollouts(expected, engine.Generate(requests, options), 2e-4f);
   EXPECT_GT(engine.stats().preemptions, 0);
+  EXPECT_EQ(engine.stats().decoded_tokens, 18 * 79);  // none twice: those that return are prefilled
+}
+
+// In bfloat16 prompts go through other kernels than float32's, and keys and values may be FP8.
+TEST_P(EngineCudaTest, PreemptedResponsesGoOnWithinThePrecision) {
+  const Model there = OnGpu(SmallModel(GetParam()), at::kBFloat16);
+  const auto requests = RandomRequests({3, 17, 32, 20, 9, 28, 50});
+  SamplingOptions options = Options(70);
+  options.end_tokens.clear();
+  for (const KvPrecision kv : {KvPrecision::kBf16, KvPrecision::kFp8}) {
+    EngineOptions small{.kv_precision = kv};
+    const int64_t head = there.config.head_dim * (kv == KvPrecision::kFp8 ? 1 : 2) + 4;
+    small.kv_bytes = 12 * there.config.layers * 2 * there.config.kv_heads * 32 * head;
+    Engine engine(there, small);
+    double difference = 0;
+    int64_t count = 0;
+    for (const Rollout& rollout : engine.Generate(requests, options)) {
+      ASSERT_EQ(rollout.error, "");
+      const std::vector<float> truth = Rescore(there, rollout);
+      for (size_t i = 0; i < truth.size(); ++i) difference += std::fabs(truth[i] - rollout.logprobs[i]);
+      count += static_cast<int64_t>(truth.size());
+    }
+    EXPECT_GT(engine.stats().preemptions, 0);
+    EXPECT_LT(difference / static_cast<double>(count), kv == KvPrecision::kFp8 ? 0.1 : 0.02);
+  }
+}
+
+std::vector<Family> WithExperts() {
+  std::vector<Family> families = CudaFamilies();
+  std::erase_if(families,
+                [](const Family& family) { return family.fields.find("qwen3_moe") == std::string::npos; });
+  return families;
+}
+
+class RoutingCudaTest : public testing::TestWithParam<Family> {};
+
+// [tokens, layers, experts_per_token]
+uint8_t ExpertOf(const Rollout& rollout, int64_t token, int64_t layer, int64_t choice) {
+  const RecordedRouting& routing = rollout.routing;
+  return routing.experts[(token * routing.layers + layer) * routing.experts_per_token + choice];
+}
+
+TEST_P(RoutingCudaTest, RecordsTheCpusExpertsInFloat32) {
+  const Model model = SmallModel(GetParam());
+  const auto requests = RandomRequests({3, 17, 32, 1, 40});
+  const EngineOptions fp32{.precision = RolloutPrecision::kFp32, .record_routing = true};
+  const auto here = Engine(model, fp32).Generate(requests, Options(40));
+  const auto there = Engine(OnGpu(model, at::kFloat), fp32).Generate(requests, Options(40));
+  ExpectSameRollouts(here, there, 2e-4f);
+  for (size_t i = 0; i < here.size(); ++i) {
+    const RecordedRouting &a = here[i].routing, &b = there[i].routing;
+    ASSERT_EQ(a.layers, 2);
+    ASSERT_EQ(a.experts.size(), b.experts.size());
+    const auto prompt = static_cast<int64_t>(here[i].prompt_tokens.size());
+    const auto tokens = prompt + static_cast<int64_t>(here[i].tokens.size()) - 1;
+    ASSERT_EQ(static_cast<int64_t>(a.experts.size()), tokens * a.width());
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t layer = 0; layer < (t + 1 < prompt ? 1 : 2); ++layer) {  // of a prompt's last: rollout.h
+        for (int64_t k = 0; k < 2; ++k) {
+          EXPECT_EQ(ExpertOf(here[i], t, layer, k), ExpertOf(there[i], t, layer, k)) << i << ", token " << t;
+        }
+      }
+    }
+  }
+}
+
+// In graphs, of batches that shrink, and of responses that were preempted.
+TEST_P(RoutingCudaTest, RecordsTheTrainersExpertsInLowPrecision) {
+  const at::NoGradGuard no_grad;
+  const Model there = OnGpu(SmallModel(GetParam()), at::kBFloat16);
+  const auto requests = RandomRequests({3, 17, 32, 1, 40, 9, 22});
+  EngineOptions roomy{.record_routing = true}, tight = roomy, fp8 = roomy;
+  tight.kv_bytes = 12 * there.config.layers * 2 * there.config.kv_width() * 32 * 2;
+  fp8.precision = RolloutPrecision::kFp8;
+  for (const EngineOptions& options : {roomy, tight, fp8}) {
+    const bool rounds = options.precision == RolloutPrecision::kFp8;
+    Engine engine(there, options);
+    int64_t same = 0, all = 0;
+    for (const Rollout& rollout : engine.Generate(requests, Options(60))) {
+      std::vector<std::vector<int32_t>> sequence = {rollout.prompt_tokens};
+      sequence[0].insert(sequence[0].end(), rollout.tokens.begin(), rollout.tokens.end() - 1);
+      const auto tokens = static_cast<int64_t>(sequence[0].size());
+      const PackedBatch batch = PackSequences(sequence, there.embedding.device());
+      const Routing truth = Forward(there, batch, {.fp8 = rounds}).routing;
+      ASSERT_EQ(static_cast<int64_t>(rollout.routing.experts.size()), tokens * rollout.routing.width());
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        const at::Tensor expected = truth[layer].cpu();
+        for (int64_t t = 0; t < tokens; ++t, ++all) {
+          same += expected[t][0].item<int64_t>() == ExpertOf(rollout, t, layer, 0) &&
+                  expected[t][1].item<int64_t>() == ExpertOf(rollout, t, layer, 1);
+        }
+      }
+    }
+    // Others are near ties.
+    EXPECT_GT(static_cast<double>(same), (rounds ? 0.8 : 0.95) * static_cast<double>(all));
+    EXPECT_EQ(engine.stats().preemptions > 0, options.kv_bytes > 0);
+  }
+}
+
+// What others held when the engine was made, and gave back since.
+TEST(EngineCuda, TakesTheMemoryThatIsFreeWhenItGenerates) {
+  const Model there = OnGpu(SmallModel(Families()[0]), at::kFloat);
+  const auto requests = RandomRequests(std::vector<int>(200, 30));
+  SamplingOptions options = Options(90);
+  options.samples = 1;
+  options.end_tokens.clear();
+  EngineOptions engine_options{.precision = RolloutPrecision::kFp32};
+  const std::unique_ptr<Backend> backend = MakeCudaBackend(there, engine_options);
+  const int64_t free = backend->FreeBytes();
+  const auto wanted = static_cast<double>(200 * (4 + 2) * backend->page_bytes());
+  engine_options.memory_share = wanted / (0.75 * static_cast<double>(free));
+  at::Tensor held = at::empty({free / 2}, there.embedding.options().dtype(at::kByte));
+  Engine engine(there, engine_options);
+  const auto tight = engine.Generate(requests, options);
+  EXPECT_TRUE(engine.stats().decode_batch < 200 || engine.stats().preemptions > 0);
+  engine.ReleaseMemory();
+  held.reset();
+  ExpectSameRollouts(tight, engine.Generate(requests, options), 2e-4f);
+  EXPECT_EQ(engine.stats().decode_batch, 200);
+  EXPECT_EQ(engine.stats().preemptions, 0);
 }
 
 // Mean difference of log-probs over the tokens on which both agree, and how many those are: what follows a
@@ -199,6 +321,8 @@ TEST(EngineCuda, Fp8AgreesWithTheCpusWithinRounding) {
   EXPECT_LT(gpu.difference, bf16.difference);
 }
 
+INSTANTIATE_TEST_SUITE_P(Families, RoutingCudaTest, testing::ValuesIn(WithExperts()),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Families, EngineCudaTest, testing::ValuesIn(CudaFamilies()),
                          [](const auto& info) { return info.param.name; });
 

@@ -20,6 +20,12 @@ SamplingOptions ShortOptions() {
   return options;
 }
 
+int64_t CountTokens(const std::vector<Rollout>& rollouts) {
+  int64_t tokens = 0;
+  for (const Rollout& rollout : rollouts) tokens += static_cast<int64_t>(rollout.tokens.size());
+  return tokens;
+}
+
 using Setting = std::tuple<Family, RolloutPrecision>;
 
 class EngineTest : public testing::TestWithParam<Setting> {
@@ -88,8 +94,11 @@ TEST_P(EngineTest, PreemptionForLackOfMemoryChangesNothing) {
     EngineOptions small = Options();
     small.kv_bytes = pages * page;
     Engine engine(model_, small);
-    ExpectSameRollouts(expected, engine.Generate(requests, options));
+    const auto found = engine.Generate(requests, options);
+    ExpectSameRollouts(expected, found);
     preemptions += engine.stats().preemptions;
+    // Those that return are prefilled: no token is decoded twice, and the first one is the prompt's.
+    EXPECT_EQ(engine.stats().decoded_tokens, CountTokens(found) - static_cast<int64_t>(found.size()));
   }
   EXPECT_GT(preemptions, 0);
 }
@@ -126,6 +135,44 @@ INSTANTIATE_TEST_SUITE_P(Families, EngineTest,
                          SettingName);
 
 const Family kLlama = Families()[0];
+
+// Room for three of the responses in full: they are admitted as they will fit, not all at once and preempted.
+TEST(EngineAdmission, CountsOnGrowth) {
+  const Model model = SmallModel(kLlama);
+  const ModelConfig& config = model.config;
+  const int64_t padded = (config.head_dim + 15) / 16 * 16;
+  const int64_t page = config.layers * config.kv_heads * (config.head_dim + padded) * 16 * 4;
+  const auto requests = RandomRequests(std::vector<int>(24, 16));
+  SamplingOptions options = ShortOptions();
+  options.samples = 1;
+  options.max_tokens = 96;
+  EngineOptions tight{.precision = RolloutPrecision::kFp32};
+  tight.kv_bytes = 22 * page;
+  Engine engine(model, tight);
+  const auto found = engine.Generate(requests, options);
+  ExpectSameRollouts(Engine(model, {.precision = RolloutPrecision::kFp32}).Generate(requests, options),
+                     found);
+  EXPECT_GE(engine.stats().decode_batch, 3);
+  EXPECT_LE(engine.stats().preemptions, 24);  // 49 without
+}
+
+TEST(EngineAdmission, ARequestMayAskForLess) {
+  auto requests = RandomRequests({4, 5, 6});
+  requests[1].max_tokens = 3;
+  requests[2].max_tokens = 50;
+  SamplingOptions options = ShortOptions();
+  options.samples = 1;
+  Engine engine(SmallModel(kLlama), {});
+  const auto found = engine.Generate(requests, options);
+  EXPECT_EQ(found[0].tokens.size(), 12u);
+  EXPECT_EQ(found[1].tokens.size(), 3u);
+  EXPECT_EQ(found[1].finish, FinishReason::kLength);
+  EXPECT_EQ(found[2].tokens.size(), 12u);
+  // The first tokens are the prompts'; then three rows twice, two rows nine times.
+  EXPECT_EQ(engine.stats().decode_steps, 11);
+  EXPECT_EQ(engine.stats().decoded_tokens, 3 * 2 + 2 * 9);
+  EXPECT_DOUBLE_EQ(engine.stats().idle_share(), 1 - 24 / 33.0);
+}
 
 TEST(EngineErrors, ABadPromptFailsAndTheOthersGoOn) {
   Engine engine(SmallModel(kLlama), {});

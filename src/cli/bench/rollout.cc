@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <numbers>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -28,10 +30,14 @@ struct RolloutBenchFlags {
   std::string shape = "smollm2-135m";
   std::string device = "auto";
   std::string precision = "bf16", kv_precision = "bf16";
+  std::string lengths = "equal";
+  double memory_share = 0.5;
   int64_t batch = 32, samples = 1, prompt = 64, new_tokens = 64, support = 20;
-  int64_t threads = 0;
+  int64_t max_batch = 0, threads = 0;
   int rounds = 3;
   bool with_load = false, parts = false, json = false;
+
+  bool long_tailed() const { return lengths == "long-tailed"; }
 };
 
 struct RolloutRuns {
@@ -40,12 +46,23 @@ struct RolloutRuns {
   EngineStats stats;
 };
 
+// The length of a response: log-normal, as those of reasoning models are, with an eighth of `most` as its
+// median, 2% of all as long as `most`.
+int64_t LongTailedLength(uint64_t key, int64_t most) {
+  const Philox random = Philox::At(8, 0, key);
+  const double normal =
+      std::sqrt(-2 * std::log(random.Uniform(0))) * std::cos(2 * std::numbers::pi * random.Uniform(1));
+  const double length = static_cast<double>(most) / 8 * std::exp(normal);
+  return std::clamp<int64_t>(std::llround(length), 1, most);
+}
+
 std::vector<GenerateRequest> RandomRequests(const RolloutBenchFlags& options, int64_t vocab_size) {
   std::vector<GenerateRequest> requests;
   for (int64_t i = 0; i < options.batch; ++i) {
     GenerateRequest& request = requests.emplace_back();
     request.key = static_cast<uint64_t>(i);
     request.where = fmt::format("prompt {}", i + 1);
+    if (options.long_tailed()) request.max_tokens = LongTailedLength(request.key, options.new_tokens);
     for (int64_t t = 0; t < options.prompt; ++t) {
       const Philox random = Philox::At(7, static_cast<uint64_t>(t), request.key);
       request.tokens.push_back(static_cast<int32_t>(random.word[0] % static_cast<uint64_t>(vocab_size)));
@@ -115,7 +132,7 @@ Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutR
   const auto rate = [](int64_t tokens, double seconds) {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
-  const auto steps = static_cast<double>(std::max<int64_t>(1, options.new_tokens - 1));
+  const auto steps = static_cast<double>(std::max<int64_t>(1, runs.stats.decode_steps));
   return {{"what", "rollout"},
           {"cpu", IsaName(CurrentIsa())},
           {"threads", at::get_num_threads()},
@@ -127,11 +144,16 @@ Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutR
           {"samples", options.samples},
           {"prompt", options.prompt},
           {"new", options.new_tokens},
+          {"lengths", options.lengths},
           {"support", options.support},
           {"new_tokens_per_s", rate(runs.stats.new_tokens, runs.seconds)},
           {"decode_tokens_per_s", rate(runs.stats.new_tokens, runs.stats.decode_seconds)},
           {"prefill_tokens_per_s", rate(runs.stats.prefill_tokens, runs.stats.prefill_seconds)},
           {"decode_step_ms", runs.stats.decode_seconds / steps * 1e3},
+          {"new_tokens", runs.stats.new_tokens},
+          {"decode_batch", runs.stats.decode_batch},
+          {"preemptions", runs.stats.preemptions},
+          {"idle_share", runs.stats.idle_share()},
           {"first_s", runs.first_seconds},
           {"peak_memory_mib", static_cast<double>(PeakMemoryBytes(device)) / (1 << 20)}};
 }
@@ -139,9 +161,9 @@ Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutR
 void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
   const auto text = [&](const char* key) { return figures[key].get<std::string>(); };
   const auto figure = [&](const char* key) { return figures[key].get<double>(); };
-  fmt::print("rollout, {}, {}, {}: {} x {} x ({} prompt + {} new), top-{} recorded\n", text("model"),
+  fmt::print("rollout, {}, {}, {}: {} x {} x ({} prompt + {}{} new), top-{} recorded\n", text("model"),
              text("device"), options.precision, options.batch, options.samples, options.prompt,
-             options.new_tokens, options.support);
+             options.long_tailed() ? "up to " : "", options.new_tokens, options.support);
   if (text("device") == "cpu") {
     fmt::print("  {} instructions, {} threads\n", text("cpu"), figures["threads"].get<int64_t>());
   }
@@ -150,6 +172,10 @@ void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
   fmt::print("  decode   {:>9.0f} new tokens/s, {:.3f} ms a step\n", figure("decode_tokens_per_s"),
              figure("decode_step_ms"));
   fmt::print("  prefill  {:>9.0f} tokens/s\n", figure("prefill_tokens_per_s"));
+  fmt::print(
+      "  batch    {:>9} sequences at most, {:.1f}% of its places idle; {} preemptions; {} new tokens\n",
+      figures["decode_batch"].get<int64_t>(), 100 * figure("idle_share"),
+      figures["preemptions"].get<int64_t>(), figures["new_tokens"].get<int64_t>());
   fmt::print("  weights  {:>9.1f} ms to take over an update\n", figure("weight_update_ms"));
   fmt::print("  memory   {:>9.0f} MiB at most\n", figure("peak_memory_mib"));
   if (figures.contains("with_load")) {
@@ -172,7 +198,11 @@ void Measure(const RolloutBenchFlags& options) {
                           : LoadModel(options.model, dtype, device);
   std::unique_ptr<PartTimer> timer;
   if (options.parts) timer = device.is_cpu() ? MakeCpuPartTimer() : MakeCudaPartTimer();
-  Engine engine(model, {.precision = precision, .kv_precision = kv_precision, .parts = timer.get()});
+  Engine engine(model, {.precision = precision,
+                        .kv_precision = kv_precision,
+                        .memory_share = options.memory_share,
+                        .max_batch = options.max_batch,
+                        .parts = timer.get()});
   SamplingOptions sampling;
   sampling.max_tokens = options.new_tokens;
   sampling.samples = options.samples;
@@ -214,8 +244,16 @@ void AddBenchRollout(CLI::App& bench) {
   count("--samples", &options->samples, 1, "Responses to each");
   count("--prompt", &options->prompt, 1, "Tokens in each prompt");
   count("--new", &options->new_tokens, 1, "Tokens generated after each");
+  command
+      ->add_option("--lengths", options->lengths,
+                   "equal, or long-tailed: log-normal with an eighth of --new as the median, --new at most")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"equal", "long-tailed"}));
   count("--support", &options->support, 0, "Most likely tokens recorded with the sampled one");
   count("--rounds", &options->rounds, 1, "The fastest of this many counts, after one to warm up");
+  count("--max-batch", &options->max_batch, 0, "Most sequences decoded at once; 0 takes what fits");
+  command->add_option("--memory-share", options->memory_share, "Share of the free memory for keys and values")
+      ->capture_default_str();
   count("--threads", &options->threads, 0, "CPU threads; 0 takes all cores");
   command->add_flag("--with-load", options->with_load,
                     "Once more while another process keeps a core busy, and which part of the speed is left");
