@@ -14,7 +14,7 @@ def test_an_old_python_is_refused_in_one_line(tmp_path):
     python.write_text('#!/bin/sh\n[ "$1" != --version ] || echo Python 3.10.12\n[ "$1" = --version ]\n')
     python.chmod(0o755)
     done = subprocess.run(
-        ["bash", "-c", "set -euo pipefail; source tools/setup.sh; set_up_python"],
+        ["bash", "-c", "set -euo pipefail; source tools/setup.sh; set_up_python requirements.txt"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -60,13 +60,65 @@ def test_only_what_is_asked_for_is_configured(tmp_path):
 
 
 def test_what_needs_no_torch_is_compiled_while_packages_are_installed(tmp_path):
+    (tmp_path / "cmake").write_text('#!/bin/sh\necho "cmake $@" >>calls\n')
+    (tmp_path / "ninja").write_text(
+        "#!/bin/sh\ntrap 'echo stopped >>calls; exit 1' TERM\necho ninja >>calls\nsleep 60 & wait\n"
+    )
     for name in ("cmake", "ninja"):
-        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $@" >>calls\n')
         (tmp_path / name).chmod(0o755)
-    slow = "install_system_packages() { :; }; make_venv() { sleep 2; cat calls; }"
-    done = in_setup(f"{slow}; set_up_python", tmp_path, str(tmp_path))
+    (tmp_path / "requirements.txt").touch()
+    slow = "install_system_packages() { :; }; make_venv() { until grep -q ninja calls; do sleep 0.1; done; }"
+    done = in_setup(f"{slow}; set_up_python requirements.txt", tmp_path, str(tmp_path))
+    assert done.returncode == 0 and done.stdout == "", done.stderr
     first = "cmake --preset default -DAUGUR_TORCH=OFF -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF"
-    assert done.returncode == 0 and done.stdout.splitlines() == [first, "ninja -C build"]
+    # The whole build goes on with what was made until then.
+    assert (tmp_path / "calls").read_text().splitlines() == [first, "ninja", "stopped"]
+
+
+def fake_python(folder: Path, settings: str, uv_fails: bool = False) -> None:
+    """An environment whose pip and uv note what they are asked to do."""
+    (folder / "env" / "bin").mkdir(parents=True, exist_ok=True)
+    python = folder / "env" / "bin" / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *"config list") cat <<"END"\n{settings}\nEND\n;;\n'
+        f"-c*) echo {folder};;\n"
+        f'*) echo "${{SSL_CERT_FILE:-}} $*" >>{folder}/calls\n'
+        f'case "$*" in *"uv --no-config"*) exit {int(uv_fails)};; esac;;\n'
+        "esac\n"
+    )
+    python.chmod(0o755)
+
+
+def test_packages_come_from_where_pip_is_told_and_once(tmp_path):
+    (tmp_path / "requirements.txt").write_text("torch\n")
+    (tmp_path / "requirements-check.txt").write_text("-r requirements.txt\npytest\n")
+    (tmp_path / "python").mkdir()
+
+    def calls(requirements, settings, **options):
+        (tmp_path / "calls").unlink(missing_ok=True)
+        fake_python(tmp_path, settings, **options)
+        done = in_setup(f"make_venv env {requirements}", tmp_path)
+        assert done.returncode == 0, done.stderr
+        made = tmp_path / "calls"
+        return [line.strip() for line in made.read_text().splitlines()] if made.exists() else []
+
+    told = (
+        ":env:.index-url='https://packages.example/simple'\nglobal.cert='/etc/cert.pem'\nglobal.index-url='https://b'"
+    )
+    installed = calls("requirements-check.txt", told)
+    assert len(installed) == 2 and "pip install" in installed[0] and "uv==" in installed[0]
+    assert installed[1] == (
+        "/etc/cert.pem -m uv --no-config pip install --python env/bin/python "
+        "--index-url https://packages.example/simple -r requirements-check.txt"
+    )
+    assert calls("requirements-check.txt", told) == [] and calls("requirements.txt", told) == []
+
+    (tmp_path / "requirements.txt").write_text("torch==3\n")  # changed: whoever includes it, too
+    assert len(calls("requirements-check.txt", told, uv_fails=True)) == 3  # pip at the end
+    (tmp_path / "requirements.txt").write_text("torch==4\n")
+    (by_pip,) = calls("requirements.txt", "global.extra-index-url='https://c'")  # which uv reads otherwise
+    assert by_pip.endswith("-r requirements.txt") and " uv " not in by_pip
 
 
 def test_long_work_shows_what_it_wrote_only_where_it_fails(tmp_path):
