@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/simd/element.h"
+
 namespace augur {
 
 // x += added (null for none), then y = RMSNorm(x) * weight. All [width].
@@ -24,5 +26,18 @@ void RotateRowCpu(const RotaryRow& shape, const float* cos, const float* sin, fl
 // out [width] = silu(gate) * up for gate_up [2 * width]; out may be gate_up.
 template <typename T>
 void SwigluRowCpu(int64_t width, const float* gate_up, float* out);
+
+// x [width] rounded to T.
+template <typename T>
+void RoundRowCpu(int64_t width, float* x);
+// x += added. Both [width].
+template <typename T>
+void AddRowCpu(int64_t width, const float* added, float* x);
+// x += weight * added, the product rounded, too.
+template <typename T>
+void AddWeightedRowCpu(int64_t width, const float* added, float weight, float* x);
+
+// Bfloat16 as floats.
+void WidenRowCpu(int64_t width, const BFloat16* from, float* to);
 
 }  // namespace augur

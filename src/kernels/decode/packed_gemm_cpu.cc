@@ -1,3 +1,5 @@
+#include <omp.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -117,27 +119,52 @@ void PackedWeights::GetRow(int64_t output, float* values) const {
 
 namespace {
 
-// Calls work(product, first row, tile) for blocks of rows and tiles of the columns, shared by the threads.
+// Into how many parts of the rows a product of `tiles` tiles falls, `least` or more, each at least `row_step`
+// rows. All threads wait for the one that has most to do, so more parts are taken where they share it out
+// more evenly; each part costs another read of the weights.
+int64_t RowParts(int64_t rows, int64_t row_step, int64_t least, int64_t tiles, int64_t threads) {
+  constexpr double kCostOfPart = 0.08;
+  const int64_t most = std::min(least + 3, (rows + row_step - 1) / row_step);
+  int64_t best = least;
+  double best_cost = 0;
+  for (int64_t parts = least; parts <= most; ++parts) {
+    const int64_t rounds = (parts * tiles + threads - 1) / threads;
+    const auto share = static_cast<double>(rounds) / static_cast<double>(parts);
+    const double cost = share * (1 + kCostOfPart * static_cast<double>(parts - least));
+    if (parts == least || cost < best_cost) {
+      best = parts;
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// Calls work(product, first row, tile) for parts of the rows and tiles of the columns, shared by the threads.
 template <typename Work>
 void ForTiles(const GemmRows& rows, const PackedWeights& weights, const float* bias, int64_t tiles,
               const Work& work) {
   const TileKernels& kernels = KernelsFor(weights.format());
   const int64_t count = rows.rows();
+  if (count == 0) return;
+  const bool parallel =
+      omp_in_parallel() == 0 && WorthThreads(count * weights.outputs() * weights.width() / 4);
   const int64_t most = std::max<int64_t>(kBlockElements / weights.width(), 32);
-  const int64_t blocks = std::max<int64_t>((count + most - 1) / most, 1);
-  const int64_t block = RoundUp((count + blocks - 1) / blocks, kernels.row_step);
+  const int64_t wanted = RowParts(count, kernels.row_step, (count + most - 1) / most, tiles,
+                                  parallel ? omp_get_max_threads() : 1);
+  const int64_t part = RoundUp((count + wanted - 1) / wanted, kernels.row_step);
+  const int64_t parts = (count + part - 1) / part;
   TileProduct product{};
   product.weights = weights.tiles();
   product.width = RoundUp(weights.width(), kernels.width_step);
   product.column_scales = weights.scales();
   product.bias = bias;
-#pragma omp parallel firstprivate(product) if (WorthThreads(count * weights.outputs() * weights.width() / 4))
-  for (int64_t begin = 0; begin < count; begin += block) {
-    product.m = std::min(block, count - begin);
+#pragma omp parallel for firstprivate(product) schedule(static) if (parallel)
+  for (int64_t i = 0; i < parts * tiles; ++i) {
+    const int64_t begin = i / tiles * part;
+    product.m = std::min(part, count - begin);
     product.rows = rows.At(begin);
     product.row_scales = rows.scales() == nullptr ? nullptr : rows.scales() + begin;
-#pragma omp for schedule(static) nowait
-    for (int64_t tile = 0; tile < tiles; ++tile) work(product, begin, tile);
+    work(product, begin, i % tiles);
   }
 }
 

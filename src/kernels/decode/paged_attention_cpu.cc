@@ -1,3 +1,5 @@
+#include <omp.h>
+
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -41,11 +43,13 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
     work += (tokens[t].position + 1) * row;
     last = std::max<int64_t>(last, tokens[t].position);
   }
+  // Heads of one token follow each other on one thread, unless there are few for each.
+  const int64_t together = std::clamp<int64_t>(tasks / (4 * omp_get_max_threads()), 1, 4);
 #pragma omp parallel if (WorthThreads(work))
   {
     std::vector<float> scratch(AttentionScratchFloats(shape, last));
     Bf16AttentionScratch narrow;
-#pragma omp for schedule(dynamic, 4)
+#pragma omp for schedule(dynamic, together)
     for (int64_t task = 0; task < tasks; ++task) {
       const int64_t t = task / shape.kv_heads;
       const int kv_head = static_cast<int>(task % shape.kv_heads);

@@ -8,7 +8,6 @@
 #include "kernels/decode/decode_rows.h"
 #include "kernels/layer/fp8.h"
 #include "kernels/simd/parallel_work.h"
-#include "kernels/simd/rounded_lanes.h"
 #include "rollout/cpu/moe.h"
 
 namespace augur {
@@ -48,9 +47,7 @@ void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added
     if (!weight.empty()) {
       AddNormRowCpu<T>(hidden, more, weight.data(), eps, x, normal);
     } else {
-      if (more != nullptr) {
-        for (int64_t i = 0; i < hidden; ++i) x[i] = Rounded<T>(x[i] + more[i]);
-      }
+      if (more != nullptr) AddRowCpu<T>(hidden, more, x);
       std::copy_n(x, hidden, normal);
     }
     if (to != nullptr) to->SetRow(r, normal);
@@ -101,7 +98,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
     if (kv_fp8_) {
       for (int64_t head = 0; head < 2 * shape.kv_heads; ++head) {
         float* at = qkv + q_width + head * shape.head_dim;
-        for (int i = 0; i < shape.head_dim; ++i) at[i] = Rounded<T>(at[i]);
+        RoundRowCpu<T>(shape.head_dim, at);
         RoundToScaledE4m3(shape.head_dim, at);
       }
     }
@@ -122,9 +119,8 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
 #pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 8))
   for (int64_t r = 0; r < left; ++r) {
     float* row = attended_.data() + r * q_width;
-    if (operand_.format() == GemmFormat::kFp8) {  // the others round no further than T
-      for (int64_t i = 0; i < q_width; ++i) row[i] = Rounded<T>(row[i]);
-    }
+    if (operand_.format() == GemmFormat::kFp8)
+      RoundRowCpu<T>(q_width, row);  // others round no further than T
     operand_.SetRow(r, row);
   }
   MarkPart(parts_, "attention");
@@ -160,6 +156,7 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
     x_.resize(count * hidden);
     normal_.resize(count * hidden);
   }
+#pragma omp parallel for schedule(static) if (WorthThreads(count * hidden * 8))
   for (int64_t r = 0; r < count; ++r) weights.Embed(rows[r].token, x_.data() + r * hidden);
   const float* added = nullptr;
   int64_t stride = 0;

@@ -76,10 +76,8 @@ void RunExperts(const MoeConfig& config, const CpuLayer& layer, int64_t rows, in
     wide.resize(std::max<size_t>(wide.size(), count * stride));
     PackedGemm(operand, down.weight, nullptr, round, wide.data(), stride);
     for (int64_t i = 0; i < count; ++i) {
-      float* to = out + visits[e][i].row * hidden;
-      for (int64_t j = 0; j < hidden; ++j) {
-        to[j] = Rounded<T>(to[j] + Rounded<T>(wide[i * stride + j] * visits[e][i].weight));
-      }
+      AddWeightedRowCpu<T>(hidden, wide.data() + i * stride, visits[e][i].weight,
+                           out + visits[e][i].row * hidden);
     }
   }
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/decode/decode_rows.h"
+
 namespace augur {
 namespace {
 
@@ -20,8 +22,7 @@ class WeightRows {
     if (weight_.scalar_type() == at::kFloat) {
       std::copy_n(weight_.const_data_ptr<float>() + row * width, width, to);
     } else {
-      const auto* from = static_cast<const BFloat16*>(weight_.const_data_ptr()) + row * width;
-      for (int64_t i = 0; i < width; ++i) to[i] = from[i];
+      WidenRowCpu(width, static_cast<const BFloat16*>(weight_.const_data_ptr()) + row * width, to);
     }
   }
 

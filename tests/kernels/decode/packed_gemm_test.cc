@@ -1,6 +1,7 @@
 #include "kernels/decode/packed_gemm.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <cmath>
 #include <random>
@@ -147,6 +148,30 @@ TEST_P(PackedGemmTest, ARowsResultDoesNotDependOnTheOthers) {
       for (int o = 0; o < c.outputs; ++o) ASSERT_EQ(alone[o], together[r * stride + o]) << r << " " << o;
     }
   }
+}
+
+TEST_P(PackedGemmTest, TheResultDoesNotDependOnTheNumberOfThreads) {
+  const int before = omp_get_max_threads();
+  for (const GemmFormat format : {GemmFormat::kFloat, GemmFormat::kBFloat16, GemmFormat::kFp8}) {
+    for (const int count : {31, 32, 50, 500}) {
+      const Case c{format, count, 576, 300};  // 18 tiles of 32: more parts of the rows share them out evenly
+      const std::vector<float> a = Random(c.rows * c.width, 1), w = Random(c.outputs * c.width, 2);
+      GemmRows rows(format);
+      PackedWeights weights(format, c.outputs, c.width);
+      Load(c, a, w, c.rows, &rows, &weights);
+      const int64_t stride = weights.padded_outputs();
+      std::vector<float> expected(c.rows * stride), actual(c.rows * stride);
+      omp_set_num_threads(1);
+      PackedGemm(rows, weights, nullptr, true, expected.data(), stride);
+      for (const int threads : {3, 16}) {
+        std::fill(actual.begin(), actual.end(), NAN);
+        omp_set_num_threads(threads);
+        PackedGemm(rows, weights, nullptr, true, actual.data(), stride);
+        ASSERT_EQ(actual, expected) << threads << " threads, " << count << " rows";
+      }
+    }
+  }
+  omp_set_num_threads(before);
 }
 
 TEST_P(PackedGemmTest, GivesBackTheRoundedWeights) {
