@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "ops/fp8_product.h"
 #include "ops/typed_data.h"
 
 namespace augur {
@@ -89,7 +90,8 @@ void ForEachWhole(Model* model, F f) {
   if (!model->config.tied_head) f("lm_head", Role::kEmbedding, &model->head);
 }
 
-void MergeModule(const ModuleWeights& module) {
+// The module's weight becomes its base, with or without the adapters.
+void MergeModule(const ModuleWeights& module, bool adapters) {
   const int64_t experts = module.weight.dim() == 3 ? module.weight.size(0) : 0;
   const int64_t step = experts == 0 ? 1 : std::min(experts, kExpertsAtOnce);
   for (int64_t e = 0; e < std::max<int64_t>(experts, 1); e += step) {
@@ -97,7 +99,8 @@ void MergeModule(const ModuleWeights& module) {
       return experts == 0 ? x.detach() : x.detach().narrow(0, e, std::min(step, experts - e));
     };
     const at::Tensor sum = part(module.base).to(module.weight.device()).to(at::kFloat, false, /*copy=*/true);
-    for (const LowRank& low : module.adapters) {
+    if (module.base_scale.defined()) sum.mul_(part(module.base_scale).unsqueeze(-1));
+    for (const LowRank& low : adapters ? module.adapters : std::vector<LowRank>()) {
       const at::Tensor a = part(low.a), b = part(low.b);
       sum.narrow(-2, low.begin_row, b.size(-2)).add_(at::matmul(b, a), low.scale);
     }
@@ -254,9 +257,21 @@ int64_t CountAdapterParameters(const LoraOptions& options, const ModelConfig& co
 
 bool BaseStaysOnHost(int64_t bytes) { return bytes > kMostBaseOnGpu; }
 
+void RoundBaseToFp8(Model* model) {
+  const at::NoGradGuard no_grad;
+  ForEachAdapted(*model, [&](size_t i, size_t slot, const ModuleWeights& from) {
+    const Fp8Rows rounded = RoundRowsToFp8(from.base.to(from.weight.device()));
+    ModuleWeights& module = model->layers[i][slot];
+    const bool on_host = from.weight.is_cuda() && from.base.is_cpu();
+    module.base = on_host ? KeepBase(rounded.values, true) : rounded.values;
+    module.base_scale = rounded.scale;
+  });
+  MergeAdapters(*model);
+}
+
 void MergeAdapters(const Model& model) {
   const at::NoGradGuard no_grad;
-  ForEachAdapted(model, [](size_t, size_t, const ModuleWeights& module) { MergeModule(module); });
+  ForEachAdapted(model, [](size_t, size_t, const ModuleWeights& module) { MergeModule(module, true); });
 }
 
 BaseWeights::BaseWeights(const Model& model) : model_(model), base_(model) {
@@ -265,12 +280,12 @@ BaseWeights::BaseWeights(const Model& model) : model_(model), base_(model) {
   ForEachAdapted(model, [&](size_t i, size_t slot, const ModuleWeights& module) {
     ModuleWeights& to = base_.layers[i][slot];
     to.adapters.clear();
-    if (module.base.device() == module.weight.device()) {
+    if (module.base.device() == module.weight.device() && !module.base_scale.defined()) {
       to.weight = module.base;
     } else {
       moved_ = true;
       to.weight = module.weight.detach();
-      to.weight.copy_(module.base, /*non_blocking=*/true);
+      MergeModule(module, /*adapters=*/false);
     }
   });
   ForEachWhole(&base_, [&](const std::string& name, Role, at::Tensor* weight) {

@@ -50,12 +50,16 @@ void AddAdapter(size_t layer, const ModuleSpec& spec, const AdapterPlace& place,
                 std::string_view where, Model* model);
 void TrainWhole(const std::string& name, const at::Tensor& value, std::string_view where, Model* model);
 
+// Keeps the base of adapted modules in FP8 from now on, a scale per output channel, as products round it
+// (ops/fp8_product.h); half the memory. The model's weights are merged from that.
+void RoundBaseToFp8(Model* model);
+
 // Makes the model's weights anew from base and adapters.
 void MergeAdapters(const Model& model);
 
-// The weights without adapters, while this object lives: tensors that are there anyway, or, where the base
-// was put into the machine's memory for want of room on the GPU, the model's own, which are merged again at
-// the end.
+// The weights without adapters, while this object lives: tensors that are there anyway, or, where the base is
+// in FP8 or was put into the machine's memory for want of room on the GPU, the model's own, which are merged
+// again at the end.
 class BaseWeights {
  public:
   explicit BaseWeights(const Model& model);

@@ -104,7 +104,7 @@ Model LoadMerged(const std::filesystem::path& adapter, at::ScalarType dtype, at:
   ReadAdapter(adapter, &model);
   model.lora.reset();
   for (LayerWeights& layer : model.layers) {
-    for (ModuleWeights& module : layer) module = {module.weight, module.bias, {}, {}};
+    for (ModuleWeights& module : layer) module = {module.weight, module.bias, {}, {}, {}};
   }
   return model;
 }

@@ -20,6 +20,7 @@ struct ModuleWeights {
   at::Tensor bias;    // [out], or undefined
   // With adapters the weight is base + scale b a, rounded (model/adapter.h).
   at::Tensor base;
+  at::Tensor base_scale;  // float32 [out] or [experts, out], where the base is in FP8; else undefined
   std::vector<LowRank> adapters;
 };
 

@@ -66,3 +66,5 @@ def test_the_memory_of_a_run_is_told_before_it_starts(policy, tmp_path):
         assert part in told
     told = run_augur("train", config, f"run.dir={tmp_path / 'lora'}", "lora.rank=2", "model.precision=bf16").stderr
     assert "adapters (fp32)" in told and "their base (bf16)" in told and "master weights" not in told
+    told = run_augur("train", config, f"run.dir={tmp_path / 'fp8'}", "lora.rank=2", "model.precision=fp8").stderr
+    assert "weights (bf16)" in told and "their base (fp8)" in told

@@ -74,13 +74,14 @@ std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
   return measured;
 }
 
-void AddBenchAdapters(int64_t rank, Model* model) {
+void AddBenchAdapters(int64_t rank, bool fp8, Model* model) {
   if (rank == 0) return;
   LoraOptions options;
   options.rank = rank;
   options.alpha = static_cast<double>(2 * rank);
   options.modules_to_save = {"norm"};
   AddAdapters(options, 0, "--lora-rank", model);
+  if (fp8) RoundBaseToFp8(model);
 }
 
 int64_t PeakMemoryBytes(c10::Device device) {

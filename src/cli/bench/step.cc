@@ -55,7 +55,7 @@ RlConfig MakeConfig(const StepBenchFlags& options) {
 Model MakeModel(const StepBenchFlags& options, const RlConfig& config, at::Device device) {
   const ModelConfig shape = NamedShape(options.shape, "--shape");
   Model model = NoiseModel(shape, TrainerType(config.model.precision), device, 1);
-  AddBenchAdapters(options.lora_rank, &model);
+  AddBenchAdapters(options.lora_rank, config.model.precision == Precision::kFp8, &model);
   return model;
 }
 

@@ -128,7 +128,7 @@ void RunTrainBench(const TrainBenchFlags& options) {
     throw Error("--support", "is too large for the shape", "lower it");
   if (options.ranks > 1) UseFakeGroup(options.ranks);
   Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
-  AddBenchAdapters(options.lora_rank, &model);
+  AddBenchAdapters(options.lora_rank, options.fp8, &model);
   Optimizer optimizer(model, {.bf16_states = options.bf16_states,
                               .bf16_gradients = options.bf16_gradients,
                               .shard = ParseShard(options.shard)});

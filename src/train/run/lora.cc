@@ -23,7 +23,9 @@ void TakeAdapterDirectory(ModelSection* model, LoraSection* lora) {
   model->path = PinModel(BaseModel(directory));
 }
 
-void StartLora(const LoraSection& lora, uint64_t seed, Model* model) {
+namespace {
+
+void MakeAdapters(const LoraSection& lora, uint64_t seed, Model* model) {
   if (!lora.adapter.empty()) {
     ReadAdapter(ModelDirectory(lora.adapter), model);
     if (lora.rank > 0 && lora.rank != model->lora->rank) {
@@ -36,6 +38,13 @@ void StartLora(const LoraSection& lora, uint64_t seed, Model* model) {
   if (lora.rank == 0) return;
   const LoraOptions options{lora.rank, lora.alpha, lora.targets, lora.modules_to_save};
   AddAdapters(options, seed, "lora.targets", model);
+}
+
+}  // namespace
+
+void StartLora(const LoraSection& lora, Precision precision, uint64_t seed, Model* model) {
+  MakeAdapters(lora, seed, model);
+  if (model->lora && precision == Precision::kFp8) RoundBaseToFp8(model);
 }
 
 void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run) {

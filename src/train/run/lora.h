@@ -18,8 +18,9 @@ bool UsesLora(const LoraSection& lora);
 // A model.path that is an adapter's directory becomes lora.adapter, and its base the model.
 void TakeAdapterDirectory(ModelSection* model, LoraSection* lora);
 
-// Gives the model new adapters, or those of lora.adapter; nothing where there are to be none.
-void StartLora(const LoraSection& lora, uint64_t seed, Model* model);
+// Gives the model new adapters, or those of lora.adapter; nothing where there are to be none. Where the
+// trainer's products are in FP8, so is the base.
+void StartLora(const LoraSection& lora, Precision precision, uint64_t seed, Model* model);
 
 // What a run leaves behind: RUN/adapter, or RUN/model where every weight was trained; with the tokenizer.
 void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run);

@@ -115,8 +115,9 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   add(fmt::format("weights ({})", type), kept * element);
   if (adapters) {
     const bool host = device.is_cuda() && BaseStaysOnHost(static_cast<int64_t>(all * element));
-    add(fmt::format("their base ({}{})", type, host ? ", in the machine's memory" : ""), all * element,
-        MemoryPhase::kAlways, true, host);
+    const bool rounded = use.section.precision == Precision::kFp8;
+    add(fmt::format("their base ({}{})", rounded ? "fp8" : type, host ? ", in the machine's memory" : ""),
+        all * (rounded ? 1 : element), MemoryPhase::kAlways, true, host);
     add("adapters (fp32)", trained * 4);
   } else if (!fp32) {
     add("master weights (fp32)", trained * 4 / ranks);

@@ -66,7 +66,7 @@ Model StartModel(const SftConfig& config, at::Device device) {
   const at::ScalarType type = TrainerType(model.precision);
   const bool scratch = config.sft.from_scratch;
   Model start = scratch ? RandomModel(shape, type, device, seed) : LoadModel(model.path, type, device);
-  if (!scratch) StartLora(config.lora, seed, &start);
+  if (!scratch) StartLora(config.lora, model.precision, seed, &start);
   if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
   return start;
 }

@@ -98,7 +98,7 @@ Model LoadPolicy(const RlConfig& config, at::Device device) {
   const MemoryPlan plan = PlanMemory(use, device);
   RequireMemory(plan, use, "train");
   Model policy = LoadModel(model.path, TrainerType(model.precision), device);
-  StartLora(config.lora, static_cast<uint64_t>(config.run.seed), &policy);
+  StartLora(config.lora, model.precision, static_cast<uint64_t>(config.run.seed), &policy);
   if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
   return policy;
 }

@@ -1,0 +1,88 @@
+#include "model/adapter.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/where.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+
+namespace augur {
+namespace {
+
+Model AdaptedModel(const std::string& family) {
+  const at::NoGradGuard no_grad;
+  const std::string json =
+      R"({"vocab_size":61,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"head_dim":8,
+          "num_attention_heads":4,"num_key_value_heads":2,"rms_norm_eps":1e-6,"rope_theta":10000.0,
+          "hidden_act":"silu","max_position_embeddings":64,"tie_word_embeddings":false,)" +
+      family + "}";
+  Model model = AllocateModel(ParseModelConfig(ParseJson(json, "test"), "test"), at::kFloat, at::kCPU);
+  for (at::Tensor parameter : Parameters(model)) parameter.normal_(0, 0.1);
+  LoraOptions options;
+  options.rank = 3;
+  options.alpha = 6;
+  AddAdapters(options, 1, "test", &model);
+  for (const LayerWeights& layer : model.layers) {
+    for (const ModuleWeights& module : layer) {
+      for (at::Tensor b :
+           module.adapters.empty() ? std::vector<at::Tensor>() : std::vector{module.adapters.front().b}) {
+        b.normal_(0, 0.5);
+      }
+    }
+  }
+  MergeAdapters(model);
+  return model;
+}
+
+// Rounded to e4m3 by torch, the largest of each output channel scaled to the format's largest.
+at::Tensor Rounded(const at::Tensor& x) {
+  const at::Tensor scale = x.abs().amax({-1}, true) / 448;
+  return (x / scale).to(at::kFloat8_e4m3fn).to(at::kFloat) * scale;
+}
+
+at::Tensor Merged(const ModuleWeights& module, const at::Tensor& base) {
+  at::Tensor sum = base.clone();
+  for (const LowRank& low : module.adapters) {
+    sum.narrow(-2, low.begin_row, low.b.size(-2)).add_(at::matmul(low.b, low.a), low.scale);
+  }
+  return sum;
+}
+
+class Fp8BaseTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(Fp8BaseTest, AdaptersAreMergedIntoTheRoundedBase) {
+  const at::NoGradGuard no_grad;
+  Model model = AdaptedModel(GetParam());
+  const Model before = model;  // the bases as they were
+  RoundBaseToFp8(&model);
+  size_t adapted = 0;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      const ModuleWeights& module = model.layers[i][slot];
+      if (module.adapters.empty()) continue;
+      ++adapted;
+      EXPECT_EQ(module.base.scalar_type(), at::kFloat8_e4m3fn);
+      const at::Tensor base = Rounded(before.layers[i][slot].base);
+      EXPECT_TRUE(at::allclose(module.weight, Merged(module, base), 1e-6, 1e-7));
+      {
+        const BaseWeights alone(model);
+        EXPECT_TRUE(at::allclose(alone.model().layers[i][slot].weight, base, 1e-6, 1e-7));
+      }
+      EXPECT_TRUE(at::allclose(module.weight, Merged(module, base), 1e-6, 1e-7));
+    }
+  }
+  EXPECT_GE(adapted, 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Fp8BaseTest,
+                         testing::Values(R"("model_type":"qwen3")",
+                                         R"("model_type":"qwen3_moe","num_experts":20,"num_experts_per_tok":2,
+                                            "moe_intermediate_size":16,"norm_topk_prob":true,
+                                            "decoder_sparse_step":1,"mlp_only_layers":[])"),
+                         [](const auto& info) { return info.index == 0 ? "Dense" : "Sparse"; });
+
+}  // namespace
+}  // namespace augur
