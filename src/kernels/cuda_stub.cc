@@ -82,13 +82,12 @@ template void QuantiseRowsCuda(int64_t, int64_t, const float*, uint8_t*, float*,
 template void QuantiseRowsCuda(int64_t, int64_t, const BFloat16*, uint8_t*, float*, void*);
 
 template <typename T>
-void QuantiseColumnsCuda(int64_t, int64_t, int64_t, const T*, uint8_t*, float*, float*, void*) {
+void QuantiseColumnsCuda(const ColumnsToRound<T>&, uint8_t*, float*, float*, void*) {
   ThrowNoCuda("quantisation");
 }
 
-template void QuantiseColumnsCuda(int64_t, int64_t, int64_t, const float*, uint8_t*, float*, float*, void*);
-template void QuantiseColumnsCuda(int64_t, int64_t, int64_t, const BFloat16*, uint8_t*, float*, float*,
-                                  void*);
+template void QuantiseColumnsCuda(const ColumnsToRound<float>&, uint8_t*, float*, float*, void*);
+template void QuantiseColumnsCuda(const ColumnsToRound<BFloat16>&, uint8_t*, float*, float*, void*);
 
 template <typename T>
 void RmsNormForwardCuda(const RmsNormRows<T>&, void*) {
@@ -185,7 +184,7 @@ void SwigluForwardCuda(int64_t, int64_t, const T*, const ProductScale&, T*, uint
 }
 
 template <typename T>
-void SwigluBackwardCuda(int64_t, int64_t, const T*, const T*, T*, void*) {
+void SwigluBackwardCuda(int64_t, int64_t, const T*, const T*, const SwigluGradient<T>&, void*) {
   ThrowNoCuda("SwiGLU");
 }
 
@@ -193,7 +192,7 @@ void SwigluBackwardCuda(int64_t, int64_t, const T*, const T*, T*, void*) {
 #define AUGUR_STUB(T)                                                                                       \
   template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, const ProductScale&, T*, uint8_t*, float*, \
                                      void*);                                                                \
-  template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const T*, T*, void*);
+  template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const T*, const SwigluGradient<T>&, void*);
 AUGUR_STUB(float)
 AUGUR_STUB(BFloat16)
 

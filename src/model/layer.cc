@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/moe.h"
+#include "ops/gated_mlp.h"
 #include "ops/rms_norm.h"
 
 namespace augur {
@@ -48,6 +49,15 @@ std::pair<at::Tensor, at::Tensor> AddNorm(const at::Tensor& x, const at::Tensor&
   return {sum, sum};
 }
 
+// Whether the second half is what GatedMlp computes.
+bool FusesMlp(const LayerWeights& layer, const LinearOptions& products, const at::Tensor& x) {
+  const auto plain = [](const ModuleWeights& module) {
+    return !module.bias.defined() && module.adapters.empty();
+  };
+  return products.recompute && HasGatedMlp(x) && layer[kMlpNorm].weight.defined() &&
+         !layer[kMlpOutNorm].weight.defined() && plain(layer[kGateUp]) && plain(layer[kDown]);
+}
+
 }  // namespace
 
 LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
@@ -67,6 +77,12 @@ LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, c
     const auto [middle, normal] = AddNorm(x, delta, layer[kMlpNorm], eps);
     const MoeOutput moe = MoeForward(config.moe, layer, normal, options.replay, products);
     return {middle + NormOutput(moe.hidden, layer[kMlpOutNorm], eps), moe.router_logits, moe.experts};
+  }
+  if (FusesMlp(layer, products, x)) {
+    return {GatedMlp(x, delta, {layer[kMlpNorm].weight, layer[kGateUp].weight, layer[kDown].weight}, eps,
+                     products.fp8),
+            {},
+            {}};
   }
   at::Tensor middle, gate_up;
   if (products.recompute) {

@@ -12,12 +12,10 @@
 #include <ATen/ops/where.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "kernels/layer/fp8_scale.h"
 #include "kernels/layer/quantise_rows.h"
-#include "kernels/layer/rms_norm.h"
 #include "kernels/layer/swiglu.h"
 #include "ops/device.h"
 #include "ops/rms_norm.h"
@@ -33,18 +31,38 @@ bool HasKernels(const at::Tensor& x) {
   return x.is_cuda() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-Fp8Rows EmptyRows(const at::Tensor& like, at::IntArrayRef sizes) {
-  return {at::empty(sizes, like.options().dtype(at::kFloat8_e4m3fn)),
-          at::empty(sizes.slice(0, sizes.size() - 1), like.options().dtype(at::kFloat))};
+Fp8Rows RoundColumns(const at::Tensor& x, int64_t length, bool power_of_two) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  const int64_t rows = x.size(-2), width = x.size(-1);
+  sizes[sizes.size() - 2] = width;
+  sizes[sizes.size() - 1] = length;
+  const Fp8Rows out = EmptyFp8Rows(x, sizes);
+  const at::Tensor largest = at::empty_like(out.scale);
+  WithElementType(x, [&]<typename T>(T) {
+    const ColumnsToRound<T> columns{.batch = x.numel() / std::max<int64_t>(1, rows * width),
+                                    .rows = rows,
+                                    .width = width,
+                                    .x = ConstData<T>(x),
+                                    .length = length,
+                                    .power_of_two = power_of_two};
+    QuantiseColumnsCuda(columns, Data<uint8_t>(out.values), Data<float>(out.scale), Data<float>(largest),
+                        CurrentStream(x));
+  });
+  return out;
 }
 
 }  // namespace
+
+Fp8Rows EmptyFp8Rows(const at::Tensor& like, at::IntArrayRef sizes) {
+  return {at::empty(sizes, like.options().dtype(at::kFloat8_e4m3fn)),
+          at::empty(sizes.slice(0, sizes.size() - 1), like.options().dtype(at::kFloat))};
+}
 
 Fp8Rows RoundRowsToFp8(const at::Tensor& matrix) {
   const at::NoGradGuard no_grad;
   if (HasKernels(matrix)) {
     const at::Tensor x = matrix.contiguous();
-    const Fp8Rows out = EmptyRows(x, x.sizes());
+    const Fp8Rows out = EmptyFp8Rows(x, x.sizes());
     WithElementType(x, [&]<typename T>(T) {
       QuantiseRowsCuda(out.scale.numel(), x.size(-1), ConstData<T>(x), Data<uint8_t>(out.values),
                        Data<float>(out.scale), CurrentStream(x));
@@ -60,32 +78,20 @@ Fp8Rows RoundRowsToFp8(const at::Tensor& matrix) {
 Fp8Rows RoundColumnsToFp8(const at::Tensor& matrix) {
   const at::NoGradGuard no_grad;
   if (!HasKernels(matrix)) return RoundRowsToFp8(matrix.transpose(-1, -2));
-  const at::Tensor x = matrix.contiguous();
-  std::vector<int64_t> sizes = x.sizes().vec();
-  std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
-  const Fp8Rows out = EmptyRows(x, sizes);
-  const at::Tensor largest = at::empty_like(out.scale);
-  const int64_t rows = x.size(-2), width = x.size(-1), batch = x.numel() / std::max<int64_t>(1, rows * width);
-  WithElementType(x, [&]<typename T>(T) {
-    QuantiseColumnsCuda(batch, rows, width, ConstData<T>(x), Data<uint8_t>(out.values),
-                        Data<float>(out.scale), Data<float>(largest), CurrentStream(x));
-  });
-  return out;
+  return RoundColumns(matrix.contiguous(), matrix.size(-2), /*power_of_two=*/false);
+}
+
+Fp8Rows RoundColumnsForSums(const at::Tensor& matrix) {
+  const at::NoGradGuard no_grad;
+  const int64_t whole = (matrix.size(-2) + kFp8Unit - 1) / kFp8Unit * kFp8Unit;
+  return RoundColumns(matrix.contiguous(), whole, /*power_of_two=*/true);
 }
 
 Fp8Rows RmsNormToFp8(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::NoGradGuard no_grad;
   if (!HasKernels(x)) return RoundRowsToFp8(RmsNorm(x, weight, eps));
-  const at::Tensor from = x.contiguous();
-  const Fp8Rows out = EmptyRows(from, from.sizes());
-  WithElementType(from, [&]<typename T>(T) {
-    RmsNormRows<T> rows{.rows = from.size(0), .width = from.size(1), .x = ConstData<T>(from)};
-    rows.weight = ConstData<T>(weight);
-    rows.eps = static_cast<float>(eps);
-    rows.quantised = Data<uint8_t>(out.values);
-    rows.scale = Data<float>(out.scale);
-    RmsNormForwardCuda(rows, CurrentStream(from));
-  });
+  Fp8Rows out;
+  RmsNormForward(x.contiguous(), {}, weight, eps, &out);
   return out;
 }
 
@@ -94,7 +100,7 @@ Fp8Rows SwigluToFp8(const at::Tensor& gate_up) {
   if (!HasKernels(gate_up)) return RoundRowsToFp8(Swiglu(gate_up));
   const at::Tensor from = gate_up.contiguous();
   const int64_t rows = from.size(0), width = from.size(1) / 2;
-  const Fp8Rows out = EmptyRows(from, {rows, width});
+  const Fp8Rows out = EmptyFp8Rows(from, {rows, width});
   WithElementType(from, [&]<typename T>(T) {
     SwigluForwardCuda<T>(rows, width, ConstData<T>(from), {}, nullptr, Data<uint8_t>(out.values),
                          Data<float>(out.scale), CurrentStream(from));
@@ -122,6 +128,15 @@ at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, const at::Tensor& bias
   }
   product = product * a_scale * b_scale;
   return (bias.defined() ? product + bias : product).to(type);
+}
+
+bool HasFp8WeightGradient(const at::Tensor& grad, const at::Tensor& x) {
+  return HasFp8Units(x) && x.scalar_type() == at::kBFloat16 && grad.size(1) % kFp8Unit == 0 &&
+         x.size(1) % kFp8Unit == 0;
+}
+
+at::Tensor Fp8WeightGradient(const at::Tensor& grad, const at::Tensor& x) {
+  return Fp8Product(RoundColumnsForSums(grad), RoundColumnsForSums(x), {}, x.scalar_type());
 }
 
 bool HasFp8GroupedProduct(const at::Tensor& weights) {

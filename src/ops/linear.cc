@@ -92,7 +92,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       x = MakeInput(before, source, norm, context->saved_data["eps"].toDouble());
     }
     variable_list result(7);
-    if (context->saved_data["weight"].toBool()) result[2] = Product(grad.t(), x.detach());
+    if (context->saved_data["weight"].toBool()) {
+      result[2] = LinearWeightGradient(grad, x.detach(), context->saved_data["fp8"].toBool());
+    }
     if (context->saved_data["bias"].toBool()) result[3] = grad.sum(0);
     if (before != kNothing || context->saved_data["source"].toBool()) {
       result[0] = LinearInputGradient(grad, saved[2], context->saved_data["fp8"].toBool());
@@ -128,6 +130,10 @@ at::Tensor LinearInputGradient(const at::Tensor& grad, const at::Tensor& weight,
   if (!fp8) return Product(grad, weight);
   // The sums run over output channels, so the weight takes a scale per input channel here.
   return Fp8Product(RoundRowsToFp8(grad), RoundColumnsToFp8(weight), {}, weight.scalar_type());
+}
+
+at::Tensor LinearWeightGradient(const at::Tensor& grad, const at::Tensor& x, bool fp8) {
+  return fp8 && HasFp8WeightGradient(grad, x) ? Fp8WeightGradient(grad, x) : Product(grad.t(), x);
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

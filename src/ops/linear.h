@@ -15,7 +15,9 @@ struct LinearOptions {
   bool recompute = false;
   // Round both factors to e4m3 as rollouts do (fp8_product.h): inputs with a scale per token, weights with
   // one per output channel. In the backward the input's gradient is such a product too, of gradients with a
-  // scale per token; the weight's, whose sums run over tokens, is computed in the type of its factors.
+  // scale per token. The weight's, whose sums run over tokens, is one where a GPU has FP8 units, with a power
+  // of two per channel (RoundColumnsForSums); elsewhere, where that gains nothing, it is computed in the type
+  // of its factors.
   bool fp8 = false;
 };
 
@@ -24,8 +26,9 @@ struct LinearOptions {
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const LinearOptions& options, const std::vector<LowRank>& low_rank = {});
 
-// The gradient of x from that of the result.
+// The gradients of x and of the weight from that of the result.
 at::Tensor LinearInputGradient(const at::Tensor& grad, const at::Tensor& weight, bool fp8);
+at::Tensor LinearWeightGradient(const at::Tensor& grad, const at::Tensor& x, bool fp8);
 
 // The same of RmsNorm(x, norm, eps), and of Swiglu(x).
 at::Tensor NormLinear(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight,

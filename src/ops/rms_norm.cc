@@ -16,58 +16,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What one call of the kernel left for its backward.
-struct NormResult {
-  at::Tensor sum;      // [rows, width]; x itself where nothing was added
-  at::Tensor y;        // [rows, width]
-  at::Tensor inverse;  // [rows] float32
-};
-
-NormResult RmsNormForward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
-                          double eps) {
-  NormResult out{x, at::empty_like(x), at::empty({x.size(0)}, x.options().dtype(at::kFloat))};
-  if (delta.defined()) out.sum = at::empty_like(x);
-  WithElementType(x, [&]<typename T>(T) {
-    if (x.is_cpu()) {
-      RmsNormForwardCpu(x.size(0), x.size(1), ConstData<T>(x), ConstData<T>(weight), static_cast<float>(eps),
-                        Data<T>(out.y), Data<float>(out.inverse));
-      return;
-    }
-    RmsNormRows<T> rows{.rows = x.size(0), .width = x.size(1), .x = ConstData<T>(x)};
-    if (delta.defined()) {
-      rows.delta = ConstData<T>(delta);
-      rows.sum = Data<T>(out.sum);
-    }
-    rows.weight = ConstData<T>(weight);
-    rows.eps = static_cast<float>(eps);
-    rows.y = Data<T>(out.y);
-    rows.inverse = Data<float>(out.inverse);
-    RmsNormForwardCuda(rows, CurrentStream(x));
-  });
-  return out;
-}
-
-// Gradients of the sum and of the weight; `extra` is what reaches the sum otherwise, or undefined.
-std::pair<at::Tensor, at::Tensor> RmsNormBackward(const at::Tensor& sum, const at::Tensor& weight,
-                                                  const at::Tensor& inverse, const at::Tensor& grad_y,
-                                                  const at::Tensor& extra) {
-  const int64_t rows = sum.size(0), width = sum.size(1);
-  const at::Tensor grad_x = at::empty_like(sum);
-  const at::Tensor grad_weight = at::empty({width}, sum.options().dtype(at::kFloat));
-  WithElementType(sum, [&]<typename T>(T) {
-    if (sum.is_cpu()) {
-      RmsNormBackwardCpu(rows, width, ConstData<T>(sum), ConstData<T>(weight), ConstData<float>(inverse),
-                         ConstData<T>(grad_y), Data<T>(grad_x), Data<float>(grad_weight));
-      return;
-    }
-    const at::Tensor partial = at::empty({RmsNormPartialRows(rows), width}, grad_weight.options());
-    RmsNormBackwardCuda(rows, width, ConstData<T>(sum), ConstData<T>(weight), ConstData<float>(inverse),
-                        ConstData<T>(grad_y), extra.defined() ? ConstData<T>(extra) : nullptr,
-                        Data<T>(grad_x), Data<float>(partial), Data<float>(grad_weight), CurrentStream(sum));
-  });
-  return {grad_x, grad_weight.to(weight.scalar_type())};
-}
-
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             double eps) {
@@ -106,6 +54,58 @@ bool HasKernel(const at::Tensor& x) {
 }
 
 }  // namespace
+
+NormResult RmsNormForward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
+                          Fp8Rows* to) {
+  NormResult out{x, {}, at::empty({x.size(0)}, x.options().dtype(at::kFloat))};
+  if (to == nullptr) out.y = at::empty_like(x);
+  if (delta.defined()) out.sum = x.is_cpu() ? x + delta : at::empty_like(x);
+  WithElementType(x, [&]<typename T>(T) {
+    if (x.is_cpu()) {
+      RmsNormForwardCpu(x.size(0), x.size(1), ConstData<T>(out.sum), ConstData<T>(weight),
+                        static_cast<float>(eps), Data<T>(out.y), Data<float>(out.inverse));
+      return;
+    }
+    RmsNormRows<T> rows{.rows = x.size(0), .width = x.size(1), .x = ConstData<T>(x)};
+    if (delta.defined()) {
+      rows.delta = ConstData<T>(delta);
+      rows.sum = Data<T>(out.sum);
+    }
+    rows.weight = ConstData<T>(weight);
+    rows.eps = static_cast<float>(eps);
+    rows.inverse = Data<float>(out.inverse);
+    if (to == nullptr) {
+      rows.y = Data<T>(out.y);
+    } else {
+      *to = EmptyFp8Rows(x, x.sizes());
+      rows.quantised = Data<uint8_t>(to->values);
+      rows.scale = Data<float>(to->scale);
+    }
+    RmsNormForwardCuda(rows, CurrentStream(x));
+  });
+  return out;
+}
+
+std::pair<at::Tensor, at::Tensor> RmsNormBackward(const at::Tensor& sum, const at::Tensor& weight,
+                                                  const at::Tensor& inverse, const at::Tensor& grad_y,
+                                                  const at::Tensor& extra) {
+  const int64_t rows = sum.size(0), width = sum.size(1);
+  const at::Tensor grad_x = at::empty_like(sum);
+  const at::Tensor grad_weight = at::empty({width}, sum.options().dtype(at::kFloat));
+  WithElementType(sum, [&]<typename T>(T) {
+    if (sum.is_cpu()) {
+      RmsNormBackwardCpu(rows, width, ConstData<T>(sum), ConstData<T>(weight), ConstData<float>(inverse),
+                         ConstData<T>(grad_y), Data<T>(grad_x), Data<float>(grad_weight));
+      return;
+    }
+    const at::Tensor partial = at::empty({RmsNormPartialRows(rows), width}, grad_weight.options());
+    RmsNormBackwardCuda(rows, width, ConstData<T>(sum), ConstData<T>(weight), ConstData<float>(inverse),
+                        ConstData<T>(grad_y), extra.defined() ? ConstData<T>(extra) : nullptr,
+                        Data<T>(grad_x), Data<float>(partial), Data<float>(grad_weight), CurrentStream(sum));
+  });
+  if (sum.is_cpu() && extra.defined()) grad_x.add_(extra);
+  return {grad_x, grad_weight.to(weight.scalar_type())};
+}
 
 at::Tensor RmsNormReference(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor wide = x.to(at::kFloat);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "kernels/device.h"
 
 namespace augur {
 namespace {
@@ -55,6 +56,56 @@ void CheckAgainstTruth(double tolerance) {
 
 TEST(AdamW, EqualsTheFormulaInFloat64) { CheckAgainstTruth<float>(2e-5); }
 TEST(AdamW, StatesIn16BitsFollowItOnAverage) { CheckAgainstTruth<BFloat16>(0.05); }
+
+#ifdef AUGUR_WITH_CUDA
+// The same, whether memory is read in vectors or not.
+template <typename Gradient, typename State>
+void CheckCudaEqualsCpu(int64_t size, int64_t skipped) {
+  SCOPED_TRACE(testing::Message() << size << " from " << skipped);
+  std::vector<float> p(size);
+  std::vector<Gradient> g(size);
+  std::vector<BFloat16> copy(size);
+  std::vector<State> m(size), v(size);
+  for (int64_t i = 0; i < size; ++i) {
+    p[i] = 0.001f * static_cast<float>(i % 91);
+    if constexpr (sizeof(Gradient) == 2) {
+      g[i] = BFloat16::From(augur::Gradient(i, 1));
+    } else {
+      g[i] = augur::Gradient(i, 1);
+    }
+  }
+  const auto type = [](size_t bytes) { return bytes == 2 ? ElementType::kBFloat16 : ElementType::kFloat; };
+  const AdamWSettings settings{.lr = 1e-2, .weight_decay = 0.1, .grad_scale = 0.5, .key = 3};
+  DeviceArray<float> p_there(Device::kCuda, p);
+  DeviceArray<Gradient> g_there(Device::kCuda, g);
+  DeviceArray<BFloat16> copy_there(Device::kCuda, copy);
+  DeviceArray<State> m_there(Device::kCuda, m), v_there(Device::kCuda, v);
+  const int64_t count = size - skipped;
+  AdamWCuda({p_there.data() + skipped, copy_there.data() + skipped, g_there.data() + skipped,
+             type(sizeof(Gradient)), m_there.data() + skipped, v_there.data() + skipped, type(sizeof(State)),
+             count},
+            settings, nullptr);
+  AdamWCpu({p.data() + skipped, copy.data() + skipped, g.data() + skipped, type(sizeof(Gradient)),
+            m.data() + skipped, v.data() + skipped, type(sizeof(State)), count},
+           settings);
+  const std::vector<float> p_found = p_there.ToHost();
+  const std::vector<BFloat16> copy_found = copy_there.ToHost();
+  const std::vector<State> m_found = m_there.ToHost();
+  for (int64_t i = 0; i < size; ++i) {
+    EXPECT_NEAR(p_found[i], p[i], 1e-7) << i;
+    EXPECT_NEAR(static_cast<float>(copy_found[i]), static_cast<float>(copy[i]), 1e-3) << i;
+    EXPECT_NEAR(static_cast<float>(m_found[i]), static_cast<float>(m[i]), 1e-3) << i;
+  }
+}
+
+TEST(AdamW, CudaEqualsCpu) {
+  for (const auto& [size, skipped] : {std::pair<int64_t, int64_t>(4096, 0), {1037, 0}, {4096, 1}, {3, 0}}) {
+    CheckCudaEqualsCpu<float, float>(size, skipped);
+    CheckCudaEqualsCpu<BFloat16, float>(size, skipped);
+    CheckCudaEqualsCpu<BFloat16, BFloat16>(size, skipped);
+  }
+}
+#endif
 
 TEST(SquaredNorm, AddsInFloat64) {
   std::vector<float> x(100000, 0.1f);

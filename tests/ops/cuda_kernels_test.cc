@@ -1,10 +1,18 @@
 // The operators on a GPU beside their references on the CPU in float32.
+#include <ATen/Context.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <tuple>
+
 #include "ops/compare_gradients.h"
 #include "ops/fp8_product.h"
+#include "ops/gated_mlp.h"
+#include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
 
@@ -66,6 +74,92 @@ TEST(OperatorsCuda, SwigluEqualsReference) {
   }
 }
 
+GatedMlpWeights WeightsOf(const std::vector<at::Tensor>& x) { return {x[2], x[3], x[4]}; }
+
+// The same half of a layer by operators of one step each.
+at::Tensor PlainMlp(const std::vector<at::Tensor>& x, const LinearOptions& products) {
+  const at::Tensor middle = x[0] + x[1];
+  const at::Tensor gate_up = NormLinear(middle, x[2], 1e-5, x[3], {}, products);
+  return middle + SwigluLinear(gate_up, x[4], {}, products);
+}
+
+std::vector<at::Tensor> MlpInputs(int64_t rows, int64_t hidden, int64_t inner) {
+  const double small = 1 / std::sqrt(static_cast<double>(hidden));
+  return {Random({rows, hidden}), Random({rows, hidden}), Random({hidden}, 0.1, 1),
+          Random({2 * inner, hidden}, small), Random({hidden, inner}, small)};
+}
+
+TEST(OperatorsCuda, GatedMlpEqualsReference) {
+  for (const auto& [rows, hidden, inner] :
+       std::vector<std::tuple<int64_t, int64_t, int64_t>>{{5, 64, 48}, {37, 70, 35}, {300, 256, 1536}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << hidden << " x " << inner);
+    ExpectSameOnGpu([](const auto& x) { return GatedMlp(x[0], x[1], WeightsOf(x), 1e-5, false); },
+                    [](const auto& x) {
+                      const at::Tensor middle = x[0] + x[1];
+                      const at::Tensor normal = RmsNormReference(middle, x[2], 1e-5);
+                      return middle + at::linear(SwigluReference(at::linear(normal, x[3])), x[4]);
+                    },
+                    MlpInputs(rows, hidden, inner));
+  }
+}
+
+// Its kernels round to FP8 as those of one step each do: values and weights' gradients have the same bits;
+// that of the residual is rounded once instead of twice.
+TEST(OperatorsCuda, GatedMlpRoundsToFp8AsItsStepsDo) {
+  for (const auto& [rows, hidden, inner] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {33, 64, 48}, {500, 256, 1536}, {64, 128, 9728}, {1100, 64, 80}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << hidden << " x " << inner);
+    const auto run = [&](const Call& call) {
+      std::vector<at::Tensor> leaves;
+      at::manual_seed(5);
+      for (const at::Tensor& x : MlpInputs(rows, hidden, inner)) {
+        leaves.push_back(x.to(at::kCUDA, at::kBFloat16).requires_grad_(true));
+      }
+      const at::Tensor out = call(leaves), direction = (1e-3 * at::randn(out.sizes())).to(out.options());
+      std::vector<at::Tensor> found = torch::autograd::grad({out}, leaves, {direction});
+      found.push_back(out.detach());
+      return found;
+    };
+    const auto fused = run([](const auto& x) { return GatedMlp(x[0], x[1], WeightsOf(x), 1e-5, true); });
+    const auto plain = run([](const auto& x) { return PlainMlp(x, {.recompute = true, .fp8 = true}); });
+    for (const size_t i : {size_t{3}, size_t{4}, size_t{5}}) EXPECT_TRUE(fused[i].equal(plain[i])) << i;
+    for (const size_t i : {size_t{0}, size_t{1}, size_t{2}}) {
+      EXPECT_LT(RelativeError(fused[i].to(at::kFloat), plain[i].to(at::kFloat)), 2e-2) << i;
+    }
+  }
+}
+
+// Sums over tokens of factors rounded to FP8, of any number of tokens; divided among calls they are the same
+// but for the rounding of the sums, though one token's gradient is a thousand times the others'.
+TEST(OperatorsCuda, WeightGradientInFp8DoesNotDependOnTheSplit) {
+  for (const int64_t rows : {1, 37, 1000, 4096}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows");
+    at::Tensor grad = at::randn({rows, 192}).to(at::kCUDA, at::kBFloat16);
+    const at::Tensor x = at::randn({rows, 320}).to(at::kCUDA, at::kBFloat16);
+    grad[0].mul_(1000);
+    const auto gradient = [](const at::Tensor& g, const at::Tensor& y) {
+      return Fp8WeightGradient(g, y).to(at::kFloat);
+    };
+    const at::Tensor whole = gradient(grad, x), truth = grad.to(at::kFloat).t().matmul(x.to(at::kFloat));
+    EXPECT_LT(((whole - truth).norm() / truth.norm()).item<double>(), 0.05);
+    const int64_t half = rows / 2;
+    if (half == 0) continue;
+    const at::Tensor parts = gradient(grad.narrow(0, 0, half), x.narrow(0, 0, half)) +
+                             gradient(grad.narrow(0, half, rows - half), x.narrow(0, half, rows - half));
+    EXPECT_LT(((whole - parts).norm() / truth.norm()).item<double>(), 0.01);
+  }
+}
+
+TEST(OperatorsCuda, WeightGradientInFp8KeepsWhatIsNotFinite) {
+  for (const double odd : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    at::Tensor grad = at::randn({64, 32}).to(at::kCUDA, at::kBFloat16);
+    grad[3][5] = odd;
+    const at::Tensor found = Fp8WeightGradient(grad, at::randn({64, 48}).to(at::kCUDA, at::kBFloat16));
+    EXPECT_FALSE(found[5].isfinite().any().item<bool>());
+    EXPECT_TRUE(found[4].isfinite().all().item<bool>());
+  }
+}
+
 struct AttentionCase {
   int64_t heads, kv_heads, head_dim;
   bool norms;
@@ -77,6 +171,7 @@ TEST(OperatorsCuda, RotaryAttentionEqualsReference) {
                                             {9, 3, 64, false, {130, 21, 200}},
                                             {32, 8, 128, true, {300, 33}},
                                             {16, 1, 80, true, {33, 70}},
+                                            {8, 4, 128, false, {150, 1, 40}},
                                             // cuDNN's kernels, in bfloat16
                                             {4, 2, 128, true, {1500, 700, 2100, 1}},
                                             {9, 3, 64, false, {2048, 513, 1, 1600, 90}}};
@@ -104,10 +199,23 @@ TEST(OperatorsCuda, RotaryAttentionEqualsReference) {
   }
 }
 
+// Few rows and many take kernels of their own.
+TEST(OperatorsCuda, SwigluRoundsToFp8AsItsOutputDoes) {
+  for (const int64_t rows : {3, 1100}) {
+    for (const int64_t width : {35, 1536, 9728}) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << width);
+      const at::Tensor x = (2 * at::randn({rows, 2 * width})).to(at::kCUDA, at::kBFloat16);
+      const Fp8Rows found = SwigluToFp8(x), expected = RoundRowsToFp8(Swiglu(x));
+      EXPECT_TRUE(at::equal(found.values.view(at::kByte), expected.values.view(at::kByte)));
+      EXPECT_TRUE(at::equal(found.scale, expected.scale));
+    }
+  }
+}
+
 // The same bytes and scales, those of a column of zeros and of tiny numbers too.
 TEST(OperatorsCuda, ColumnsRoundToFp8AsTransposedRowsDo) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
-           {1, 1}, {5, 3}, {64, 64}, {300, 130}, {2560, 400}, {3, 48, 96}, {2, 33, 70}}) {
+           {1, 1}, {5, 3}, {64, 64}, {300, 130}, {304, 136}, {2560, 400}, {3, 48, 96}, {2, 33, 70}}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       SCOPED_TRACE(testing::Message() << shape << " " << dtype);
       at::Tensor x = at::randn(shape).to(at::kCUDA, dtype);

@@ -13,6 +13,7 @@ namespace augur {
 // inverse.
 class RowDivisor {
  public:
+  RowDivisor() = default;  // for arrays
   __device__ __forceinline__ explicit RowDivisor(float scale) : up_(scale < 0x1p-90f ? 0x1p100f : 1.0f) {
     scale_ = scale * up_;
     inverse_ = 1.0f / scale_;

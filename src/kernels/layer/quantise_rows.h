@@ -14,10 +14,18 @@ template <typename T>
 void QuantiseRowsCuda(int64_t rows, int64_t width, const T* x, uint8_t* quantised, float* scale,
                       void* stream);
 
-// The same of x's columns, which become rows: x [batch, rows, width], quantised [batch, width, rows], scale
-// [batch, width]. `largest` is scratch of [batch, width].
+// Matrices whose columns become rows.
 template <typename T>
-void QuantiseColumnsCuda(int64_t batch, int64_t rows, int64_t width, const T* x, uint8_t* quantised,
-                         float* scale, float* largest, void* stream);
+struct ColumnsToRound {
+  int64_t batch = 1, rows = 0, width = 0;
+  const T* x = nullptr;       // [batch, rows, width]
+  int64_t length = 0;         // of a rounded column, rows or more; what is more is zeros
+  bool power_of_two = false;  // whether the scale is the least power of two by which a column fits
+};
+
+// quantised [batch, width, length], scale [batch, width]. `largest` is scratch of [batch, width].
+template <typename T>
+void QuantiseColumnsCuda(const ColumnsToRound<T>& columns, uint8_t* quantised, float* scale, float* largest,
+                         void* stream);
 
 }  // namespace augur

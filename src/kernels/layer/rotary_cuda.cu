@@ -266,6 +266,171 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// For heads of 128 in bfloat16, as training has them: a warp takes a token, whose angles it loads once, and
+// four heads at a time. Eight lanes hold a head, each eight neighbours of the first half and their partners.
+struct Quarter {
+  static constexpr int kHalf = 64, kSize = 8;
+  float low[kSize], high[kSize];
+
+  static __device__ int First() { return static_cast<int>(threadIdx.x) % 8 * kSize; }
+  // Which of the four heads.
+  static __device__ int Group() { return static_cast<int>(threadIdx.x) % 32 / 8; }
+
+  __device__ void Load(const __nv_bfloat16* from) {
+    LoadVector<kSize>(from + First(), low);
+    LoadVector<kSize>(from + kHalf + First(), high);
+  }
+  __device__ void Store(__nv_bfloat16* to) const {
+    StoreVector<kSize>(low, to + First());
+    StoreVector<kSize>(high, to + kHalf + First());
+  }
+
+  static __device__ float HeadSum(float x) {
+#pragma unroll
+    for (int offset = 4; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+  }
+  __device__ float InverseRms(float eps) const {
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) squares += low[j] * low[j] + high[j] * high[j];
+    return rsqrtf(HeadSum(squares) / (2 * kHalf) + eps);
+  }
+
+  __device__ void Rotate(const float cos[kSize], const float sin[kSize], float direction) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      const float a = low[j], b = high[j], c = cos[j], s = direction * sin[j];
+      low[j] = a * c - b * s;
+      high[j] = b * c + a * s;
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    ForwardRowsKernel(Input<__nv_bfloat16> in, __nv_bfloat16* rotated) {
+  constexpr int kDim = 2 * Quarter::kHalf;
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (token >= in.tokens || in.positions[token] < 0) return;
+  const int turned = in.heads + in.kv_heads;
+  const int64_t angle = static_cast<int64_t>(in.positions[token]) * Quarter::kHalf + Quarter::First();
+  float cos[Quarter::kSize], sin[Quarter::kSize];
+  LoadFloats<Quarter::kSize>(in.cos + angle, cos);
+  LoadFloats<Quarter::kSize>(in.sin + angle, sin);
+#pragma unroll 2
+  for (int h = Quarter::Group(); h < turned; h += 4) {
+    Quarter head;
+    head.Load(in.qkv + (token * (turned + in.kv_heads) + h) * kDim);
+    if (in.q_norm != nullptr) {
+      Quarter weight;
+      weight.Load(h < in.heads ? in.q_norm : in.k_norm);
+      const float inverse = head.InverseRms(in.eps);
+#pragma unroll
+      for (int j = 0; j < Quarter::kSize; ++j) {
+        head.low[j] *= inverse * weight.low[j];
+        head.high[j] *= inverse * weight.high[j];
+      }
+    }
+    head.Rotate(cos, sin, 1.0f);
+    head.Store(rotated + (token * turned + h) * kDim);
+  }
+}
+
+// What a head's norm makes of its gradient; `sums` takes that of the weight.
+__device__ __forceinline__ void NormBackward(const Quarter& x, const Quarter& weight, float eps,
+                                             Quarter* grad, Quarter* sums) {
+  const float inverse = x.InverseRms(eps);
+  float along = 0;
+#pragma unroll
+  for (int j = 0; j < Quarter::kSize; ++j) {
+    sums->low[j] += grad->low[j] * x.low[j] * inverse;
+    sums->high[j] += grad->high[j] * x.high[j] * inverse;
+    grad->low[j] *= weight.low[j];
+    grad->high[j] *= weight.high[j];
+    along += grad->low[j] * x.low[j] + grad->high[j] * x.high[j];
+  }
+  const float back = Quarter::HeadSum(along) * inverse * inverse * inverse / (2 * Quarter::kHalf);
+#pragma unroll
+  for (int j = 0; j < Quarter::kSize; ++j) {
+    grad->low[j] = grad->low[j] * inverse - x.low[j] * back;
+    grad->high[j] = grad->high[j] * inverse - x.high[j] * back;
+  }
+}
+
+// Four heads at a time are of one kind, as the numbers of both are multiples of four.
+__global__ void __launch_bounds__(kThreads, 2)
+    BackwardRowsKernel(Input<__nv_bfloat16> in, RotaryGradients<__nv_bfloat16> grads, __nv_bfloat16* grad_qkv,
+                       float* partial) {
+  constexpr int kDim = 2 * Quarter::kHalf;
+  const int turned = in.heads + in.kv_heads, all = turned + in.kv_heads;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  Quarter q_sums = {}, k_sums = {};
+  for (int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + warp; token < in.tokens;
+       token += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const int64_t angle = static_cast<int64_t>(in.positions[token]) * Quarter::kHalf + Quarter::First();
+    float cos[Quarter::kSize], sin[Quarter::kSize];
+    LoadFloats<Quarter::kSize>(in.cos + angle, cos);
+    LoadFloats<Quarter::kSize>(in.sin + angle, sin);
+#pragma unroll 2
+    for (int h = Quarter::Group(); h < all; h += 4) {
+      const int64_t place = (token * all + h) * kDim;
+      Quarter grad;
+      grad.Load(h < in.heads ? grads.q + token * grads.q_row + h * kDim
+                : h < turned ? grads.k + token * grads.k_row + (h - in.heads) * kDim
+                             : grads.v + token * grads.v_row + (h - turned) * kDim);
+      if (h < turned) {
+        grad.Rotate(cos, sin, -1.0f);
+        if (in.q_norm != nullptr) {
+          Quarter x, weight;
+          x.Load(in.qkv + place);
+          weight.Load(h < in.heads ? in.q_norm : in.k_norm);
+          if (h < in.heads) {
+            NormBackward(x, weight, in.eps, &grad, &q_sums);
+          } else {
+            NormBackward(x, weight, in.eps, &grad, &k_sums);
+          }
+        }
+      }
+      grad.Store(grad_qkv + place);
+    }
+  }
+  if (in.q_norm == nullptr) return;
+
+  extern __shared__ float warps[];  // [kWarps, 2, head_dim]
+  float* mine = warps + warp * 2 * kDim + Quarter::First();
+  const auto add_up = [](float x) {  // over the four heads
+    x += __shfl_xor_sync(0xffffffffu, x, 8);
+    return x + __shfl_xor_sync(0xffffffffu, x, 16);
+  };
+#pragma unroll
+  for (int j = 0; j < Quarter::kSize; ++j) {
+    const float sums[4] = {add_up(q_sums.low[j]), add_up(q_sums.high[j]), add_up(k_sums.low[j]),
+                           add_up(k_sums.high[j])};
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      if (Quarter::Group() == part) mine[part * Quarter::kHalf + j] = sums[part];
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * kDim; i += kThreads) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += warps[w * 2 * kDim + i];
+    partial[static_cast<int64_t>(blockIdx.x) * 2 * kDim + i] = sum;
+  }
+}
+
+template <typename... P>
+bool Aligned(const P*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+// Whether the kernels above take it.
+template <typename E>
+bool HasRowKernels(const Input<E>& in) {
+  return sizeof(E) == 2 && in.head_dim == 2 * Quarter::kHalf && in.heads % 4 == 0 && in.kv_heads % 4 == 0 &&
+         in.scale.row == nullptr && Aligned(in.qkv, in.q_norm, in.k_norm, in.cos, in.sin);
+}
+
 // Calls f<kPer, kChunks>() with how a head is divided among a warp.
 template <typename F>
 void WithDivision(int head_dim, F f) {
@@ -285,6 +450,14 @@ void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* p
           pages->table_stride,   pages->sequence,         pages->keys_fp8,  pages->values_fp8,
           pages->key_scale,      pages->value_scale};
   }
+  if constexpr (sizeof(E) == 2) {
+    if (pages == nullptr && HasRowKernels(MakeInput(in)) && Aligned(rotated)) {
+      ForwardRowsKernel<<<static_cast<unsigned>((in.tokens + kWarps - 1) / kWarps), kThreads, 0,
+                          static_cast<cudaStream_t>(stream)>>>(MakeInput(in), OnDevice(rotated));
+      CheckCuda(cudaGetLastError(), "rotation on the GPU");
+      return;
+    }
+  }
   const int64_t items = in.tokens * (in.heads + (pages ? 2 : 1) * in.kv_heads);
   WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {
     LaunchEarlyIfSmall(ForwardKernel<E, kPer, kChunks>, static_cast<unsigned>((items + kWarps - 1) / kWarps),
@@ -302,11 +475,23 @@ void RotaryBackwardCuda(const RotaryInput<T>& in, const RotaryGradients<T>& grad
   const RotaryGradients<E> from{OnDevice(grads.q), OnDevice(grads.k), OnDevice(grads.v),
                                 grads.q_row,       grads.k_row,       grads.v_row};
   const auto queue = static_cast<cudaStream_t>(stream);
-  WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {
-    BackwardKernel<E, kPer, kChunks>
-        <<<static_cast<unsigned>(kPartialRows), kThreads, kWarps * 2 * in.head_dim * sizeof(float), queue>>>(
-            MakeInput(in), from, OnDevice(grad_qkv), partial);
-  });
+  const size_t shared = kWarps * 2 * in.head_dim * sizeof(float);
+  const bool vectors = grads.q_row % 8 == 0 && grads.k_row % 8 == 0 && grads.v_row % 8 == 0 &&
+                       Aligned(grads.q, grads.k, grads.v, grad_qkv);
+  bool done = false;
+  if constexpr (sizeof(E) == 2) {
+    if (vectors && HasRowKernels(MakeInput(in))) {
+      BackwardRowsKernel<<<static_cast<unsigned>(kPartialRows), kThreads, shared, queue>>>(
+          MakeInput(in), from, OnDevice(grad_qkv), partial);
+      done = true;
+    }
+  }
+  if (!done) {
+    WithDivision(in.head_dim, [&]<int kPer, int kChunks>() {
+      BackwardKernel<E, kPer, kChunks><<<static_cast<unsigned>(kPartialRows), kThreads, shared, queue>>>(
+          MakeInput(in), from, OnDevice(grad_qkv), partial);
+    });
+  }
   if (in.q_norm != nullptr) SumColumns(kPartialRows, 2 * in.head_dim, partial, grad_norms, queue);
   CheckCuda(cudaGetLastError(), "the gradient of rotation on the GPU");
 }

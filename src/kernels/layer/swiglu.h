@@ -23,8 +23,17 @@ void SwigluBackwardCpu(int64_t rows, int64_t width, const T* gate_up, const T* g
 template <typename T>
 void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, const ProductScale& gate_up_scale,
                        T* out, uint8_t* quantised, float* scale, void* stream);
+
+// What the backward makes, on CUDA. Pointers left null leave their part out, but for the first.
 template <typename T>
-void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* grad_out, T* grad_gate_up,
-                        void* stream);
+struct SwigluGradient {
+  T* grad_gate_up = nullptr;     // [rows, 2 * width]
+  T* out = nullptr;              // [rows, width]: SwiGLU once more
+  uint8_t* quantised = nullptr;  // [rows, 2 * width]: grad_gate_up as e4m3, divided by its row's scale
+  float* scale = nullptr;        // [rows], with `quantised`
+};
+template <typename T>
+void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* grad_out,
+                        const SwigluGradient<T>& to, void* stream);
 
 }  // namespace augur
