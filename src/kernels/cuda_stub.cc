@@ -184,7 +184,8 @@ void SwigluForwardCuda(int64_t, int64_t, const T*, const ProductScale&, T*, uint
 }
 
 template <typename T>
-void SwigluBackwardCuda(int64_t, int64_t, const T*, const T*, const SwigluGradient<T>&, void*) {
+void SwigluBackwardCuda(int64_t, int64_t, const T*, const ProductScale&, const T*, const SwigluGradient<T>&,
+                        void*) {
   ThrowNoCuda("SwiGLU");
 }
 
@@ -192,7 +193,8 @@ void SwigluBackwardCuda(int64_t, int64_t, const T*, const T*, const SwigluGradie
 #define AUGUR_STUB(T)                                                                                       \
   template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, const ProductScale&, T*, uint8_t*, float*, \
                                      void*);                                                                \
-  template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const T*, const SwigluGradient<T>&, void*);
+  template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const ProductScale&, const T*,            \
+                                      const SwigluGradient<T>&, void*);
 AUGUR_STUB(float)
 AUGUR_STUB(BFloat16)
 

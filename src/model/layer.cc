@@ -54,7 +54,7 @@ bool FusesMlp(const LayerWeights& layer, const LinearOptions& products, const at
   const auto plain = [](const ModuleWeights& module) {
     return !module.bias.defined() && module.adapters.empty();
   };
-  return products.recompute && HasGatedMlp(x) && layer[kMlpNorm].weight.defined() &&
+  return (products.recompute || products.fp8) && HasGatedMlp(x) && layer[kMlpNorm].weight.defined() &&
          !layer[kMlpOutNorm].weight.defined() && plain(layer[kGateUp]) && plain(layer[kDown]);
 }
 

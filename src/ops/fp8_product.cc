@@ -108,10 +108,19 @@ Fp8Rows SwigluToFp8(const at::Tensor& gate_up) {
   return out;
 }
 
+bool HasFp8Product(const at::Tensor& weight) {
+  return HasFp8Units(weight) && weight.size(0) % kFp8Unit == 0 && weight.size(1) % kFp8Unit == 0;
+}
+
+at::Tensor Fp8ProductWithoutScales(const Fp8Rows& a, const Fp8Rows& b, at::ScalarType type) {
+  const at::Tensor one = at::ones({}, a.scale.options());
+  return at::_scaled_mm(a.values, b.values.t(), one, one, /*bias=*/{}, /*scale_result=*/{}, type,
+                        /*use_fast_accum=*/true);
+}
+
 at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, const at::Tensor& bias, at::ScalarType type) {
   const at::Tensor a_scale = a.scale.unsqueeze(1), b_scale = b.scale.unsqueeze(0);
-  const bool units =
-      HasFp8Units(a.values) && b.values.size(0) % kFp8Unit == 0 && b.values.size(1) % kFp8Unit == 0;
+  const bool units = HasFp8Product(b.values);
   // Fast sums keep 14 bits, ten more than the factors have.
   if (units && type == at::kBFloat16) {
     return at::_scaled_mm(a.values, b.values.t(), a_scale, b_scale,
@@ -120,9 +129,7 @@ at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, const at::Tensor& bias
   }
   at::Tensor product;
   if (units && type == at::kFloat) {
-    const at::Tensor one = at::ones({}, a.scale.options());
-    product = at::_scaled_mm(a.values, b.values.t(), one, one, /*bias=*/{}, /*scale_result=*/{}, type,
-                             /*use_fast_accum=*/true);
+    product = Fp8ProductWithoutScales(a, b, type);
   } else {
     product = at::mm(a.values.to(at::kFloat), b.values.to(at::kFloat).t());
   }

@@ -36,6 +36,10 @@ Fp8Rows SwigluToFp8(const at::Tensor& gate_up);
 // float32.
 at::Tensor Fp8Product(const Fp8Rows& a, const Fp8Rows& b, const at::Tensor& bias, at::ScalarType type);
 
+// Whether FP8 units take a product by this weight [n, k]; and that product of a and b without their scales.
+bool HasFp8Product(const at::Tensor& weight);
+at::Tensor Fp8ProductWithoutScales(const Fp8Rows& a, const Fp8Rows& b, at::ScalarType type);
+
 // The gradient [out, in] of a weight from that of the outputs [rows, out] and the inputs [rows, in], on FP8
 // units, and whether there are units that take it: bfloat16, out and in multiples of 16, any number of rows.
 bool HasFp8WeightGradient(const at::Tensor& grad, const at::Tensor& x);

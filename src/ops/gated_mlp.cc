@@ -19,6 +19,33 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// The product of gate and up. In FP8 it is without its scales, which SwiGLU multiplies in, as in rollouts:
+// both round it before.
+struct GateUpRows {
+  at::Tensor values;       // [rows, 2 * inner]
+  at::Tensor row, column;  // its scales, or undefined
+
+  ProductScale scale() const {
+    return row.defined() ? ProductScale{ConstData<float>(row), ConstData<float>(column)} : ProductScale{};
+  }
+};
+
+GateUpRows MultiplyGateUp(const Fp8Rows& x, const at::Tensor& weight) {
+  const Fp8Rows by = RoundRowsToFp8(weight);
+  if (!HasFp8Product(weight)) return {Fp8Product(x, by, {}, weight.scalar_type()), {}, {}};
+  return {Fp8ProductWithoutScales(x, by, weight.scalar_type()), x.scale, by.scale};
+}
+
+Fp8Rows RoundSwiglu(const GateUpRows& gate_up) {
+  const int64_t rows = gate_up.values.size(0), width = gate_up.values.size(1) / 2;
+  const Fp8Rows out = EmptyFp8Rows(gate_up.values, {rows, width});
+  WithElementType(gate_up.values, [&]<typename T>(T) {
+    SwigluForwardCuda<T>(rows, width, ConstData<T>(gate_up.values), gate_up.scale(), nullptr,
+                         Data<uint8_t>(out.values), Data<float>(out.scale), CurrentStream(gate_up.values));
+  });
+  return out;
+}
+
 // What the backward of SwiGLU leaves for the products around it.
 struct GateUpGradient {
   at::Tensor grad;   // [rows, 2 * inner]
@@ -26,18 +53,18 @@ struct GateUpGradient {
   Fp8Rows rounded;   // of grad, where asked for
 };
 
-GateUpGradient SwigluBackward(const at::Tensor& gate_up, const at::Tensor& grad_inner, bool fp8) {
-  const int64_t rows = gate_up.size(0), width = gate_up.size(1) / 2;
-  GateUpGradient out{at::empty_like(gate_up), at::empty_like(grad_inner), {}};
-  if (fp8) out.rounded = EmptyFp8Rows(gate_up, gate_up.sizes());
-  WithElementType(gate_up, [&]<typename T>(T) {
+GateUpGradient GateUpBackward(const GateUpRows& gate_up, const at::Tensor& grad_inner, bool fp8) {
+  const at::Tensor& from = gate_up.values;
+  GateUpGradient out{at::empty_like(from), at::empty_like(grad_inner), {}};
+  if (fp8) out.rounded = EmptyFp8Rows(from, from.sizes());
+  WithElementType(from, [&]<typename T>(T) {
     SwigluGradient<T> to{.grad_gate_up = Data<T>(out.grad), .out = Data<T>(out.inner)};
     if (fp8) {
       to.quantised = Data<uint8_t>(out.rounded.values);
       to.scale = Data<float>(out.rounded.scale);
     }
-    SwigluBackwardCuda(rows, width, ConstData<T>(gate_up), ConstData<T>(grad_inner), to,
-                       CurrentStream(gate_up));
+    SwigluBackwardCuda(from.size(0), from.size(1) / 2, ConstData<T>(from), gate_up.scale(),
+                       ConstData<T>(grad_inner), to, CurrentStream(from));
   });
   return out;
 }
@@ -49,17 +76,15 @@ struct GatedMlpFunction : torch::autograd::Function<GatedMlpFunction> {
     Fp8Rows rounded;
     const NormResult normal =
         RmsNormForward(x.contiguous(), delta.contiguous(), norm, eps, fp8 ? &rounded : nullptr);
-    const auto multiply = [](const Fp8Rows& by, const at::Tensor& weight) {
-      return Fp8Product(by, RoundRowsToFp8(weight), {}, weight.scalar_type());
-    };
-    const at::Tensor gate_up =
-        fp8 ? multiply(rounded, gate_up_weight) : Linear(normal.y, gate_up_weight, {}, {});
-    context->save_for_backward({normal.sum, normal.inverse, norm, gate_up, gate_up_weight, down_weight});
+    const GateUpRows gate_up = fp8 ? MultiplyGateUp(rounded, gate_up_weight)
+                                   : GateUpRows{Linear(normal.y, gate_up_weight, {}, {}), {}, {}};
+    context->save_for_backward({normal.sum, normal.inverse, norm, gate_up.values, gate_up_weight, down_weight,
+                                gate_up.row, gate_up.column});
     context->saved_data["eps"] = eps;
     context->saved_data["fp8"] = fp8;
     context->saved_data["trained"] = gate_up_weight.requires_grad() || down_weight.requires_grad();
-    return normal.sum +
-           (fp8 ? multiply(SwigluToFp8(gate_up), down_weight) : Linear(Swiglu(gate_up), down_weight, {}, {}));
+    if (!fp8) return normal.sum + Linear(Swiglu(gate_up.values), down_weight, {}, {});
+    return normal.sum + Fp8Product(RoundSwiglu(gate_up), RoundRowsToFp8(down_weight), {}, x.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -68,7 +93,8 @@ struct GatedMlpFunction : torch::autograd::Function<GatedMlpFunction> {
     const bool fp8 = context->saved_data["fp8"].toBool(), trained = context->saved_data["trained"].toBool();
     const at::Tensor grad = grads[0].contiguous();
     variable_list result(7);
-    GateUpGradient made = SwigluBackward(saved[3], LinearInputGradient(grad, saved[5], fp8), fp8);
+    GateUpGradient made =
+        GateUpBackward({saved[3], saved[6], saved[7]}, LinearInputGradient(grad, saved[5], fp8), fp8);
     if (trained) result[4] = LinearWeightGradient(grad, made.inner, fp8);
     made.inner.reset();
     if (trained) {

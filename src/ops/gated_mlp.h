@@ -14,7 +14,8 @@ struct GatedMlpWeights {
 // With middle = x + delta, middle + down(SwiGLU(gate_up(RmsNorm(middle)))); x and delta [rows, hidden]. What
 // NormLinear and SwigluLinear (ops/linear.h) with `recompute` make of it, in fewer passes over memory: the
 // backward computes norm and SwiGLU again within the kernels of their gradients, which round to FP8, too, and
-// adds the residual's gradient in the norm's.
+// adds the residual's gradient in the norm's. In FP8 the product of gate and up is rounded as rollouts round
+// it, before its scales are multiplied in (kernels/layer/product_scale.h).
 at::Tensor GatedMlp(const at::Tensor& x, const at::Tensor& delta, const GatedMlpWeights& weights, double eps,
                     bool fp8);
 

@@ -42,7 +42,7 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
       if (gate_up.is_cpu()) {
         SwigluBackwardCpu(rows, width, ConstData<T>(gate_up), ConstData<T>(grad_out), Data<T>(grad));
       } else {
-        SwigluBackwardCuda(rows, width, ConstData<T>(gate_up), ConstData<T>(grad_out),
+        SwigluBackwardCuda(rows, width, ConstData<T>(gate_up), {}, ConstData<T>(grad_out),
                            {.grad_gate_up = Data<T>(grad)}, CurrentStream(gate_up));
       }
     });

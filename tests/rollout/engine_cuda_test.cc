@@ -1,13 +1,17 @@
 // The engine on a GPU beside the engine on the CPU, and beside itself under other schedules.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "model/forward.h"
 #include "model/shapes.h"
 #include "rollout/backend.h"
+#include "rollout/cuda/forward.h"
 #include "rollout/engine.h"
 #include "rollout/small_model.h"
 
@@ -43,6 +47,76 @@ SamplingOptions Options(int64_t max_tokens) {
   options.end_tokens = {3};
   return options;
 }
+
+// Sizes that FP8 units take, heads that training's own kernels take and others.
+std::vector<Family> Fp8Families() {
+  return {{"head_32", R"("model_type":"qwen3","tie_word_embeddings":true,"hidden_size":64,"head_dim":32,
+                         "intermediate_size":96,"num_attention_heads":4)"},
+          {"head_128", R"("model_type":"qwen3","tie_word_embeddings":false,"hidden_size":256,"head_dim":128,
+                          "intermediate_size":640,"num_attention_heads":8,"num_key_value_heads":4)"},
+          {"no_norms", R"("model_type":"llama","tie_word_embeddings":true,"hidden_size":128,"head_dim":64,
+                          "intermediate_size":208,"num_attention_heads":4)"}};
+}
+
+class Fp8CudaTest : public testing::TestWithParam<Family> {
+ protected:
+  // The hidden states of whole sequences, as a prompt's pass of the engine computes them; or of their tokens
+  // one by one, as decoding does, each alone in its sequence.
+  at::Tensor Sampled(const std::vector<std::vector<int32_t>>& sequences, bool whole) {
+    const at::NoGradGuard no_grad;
+    const CudaWeights weights(model_, RolloutPrecision::kFp8, /*own=*/false, nullptr);
+    const CudaForward forward(weights, nullptr);
+    const PackedBatch packed = PackSequences(sequences, at::kCUDA);
+    const int64_t tokens = packed.tokens.size(0), count = static_cast<int64_t>(sequences.size());
+    const int64_t owners = whole ? count : tokens, pages = (packed.max_length - 1) / kCudaPageTokens + 1;
+    const ModelConfig& c = model_.config;
+    const auto ints = packed.positions.options();
+    const CudaPages memory{at::zeros({c.layers, 2, owners * pages, c.kv_heads, kCudaPageTokens, c.head_dim},
+                                     model_.embedding.options().requires_grad(false)),
+                           {}};
+    CudaBatch batch;
+    batch.tokens = packed.tokens.to(at::kInt);
+    batch.positions = whole ? packed.positions : at::zeros({tokens}, ints);
+    batch.page_table = at::arange(owners * pages, ints).view({owners, pages});
+    if (whole) {
+      std::vector<int32_t> owner;
+      for (int32_t s = 0; s < static_cast<int32_t>(count); ++s) {
+        owner.insert(owner.end(), sequences[s].size(), s);
+      }
+      batch.owners = at::tensor(owner, ints.device(at::kCPU)).cuda();
+      batch.cu_seqlens = packed.cu_seqlens;
+      batch.longest = packed.max_length;
+    }
+    CudaRows rows(weights, tokens);
+    return forward.Run(batch, memory, rows).clone();
+  }
+
+  at::Tensor Trained(const std::vector<std::vector<int32_t>>& sequences, ForwardOptions options) {
+    const at::NoGradGuard no_grad;
+    options.fp8 = true;
+    return Forward(model_, PackSequences(sequences, at::kCUDA), options).hidden;
+  }
+
+  const Model model_ = OnGpu(SmallModel(GetParam()), at::kBFloat16);
+};
+
+// Attention is the same kernel for both in a prompt's pass, and exact over a single token: all that is left
+// is rounded alike in rollouts and training.
+TEST_P(Fp8CudaTest, RolloutsAndTrainingRoundToTheSameBits) {
+  const std::vector<std::vector<int32_t>> prompts = {
+      {5, 9, 33, 2, 60, 7, 7, 1, 20}, {11}, {4, 8, 15, 16, 23, 42}};
+  std::vector<std::vector<int32_t>> single;
+  for (int32_t t = 0; t < kVocab; ++t) single.push_back({t});
+  for (const bool recompute : {false, true}) {
+    const ForwardOptions options{.recompute_cheap = recompute};
+    EXPECT_TRUE(Sampled(prompts, true).equal(Trained(prompts, options)));
+    EXPECT_TRUE(Sampled(single, false).equal(Trained(single, options)));
+  }
+  EXPECT_TRUE(Sampled(single, false).equal(Trained(single, {.checkpoint_layers = true})));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Fp8CudaTest, testing::ValuesIn(Fp8Families()),
+                         [](const auto& info) { return info.param.name; });
 
 class EngineCudaTest : public testing::TestWithParam<Family> {};
 

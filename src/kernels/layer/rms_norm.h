@@ -28,7 +28,8 @@ struct RmsNormRows {
   const T* x = nullptr;             // [rows, width], or a table of rows with `gather`
   const int32_t* gather = nullptr;  // [rows]: row r is x[gather[r]]
   const T* delta = nullptr;         // [rows, width], added to x and rounded before the norm
-  ProductScale delta_scale = {};    // of delta, where it is an FP8 product without its scales
+  const float* product = nullptr;   // in place of delta: an FP8 product without its scales, which is rounded
+  ProductScale product_scale = {};  // to T once they are multiplied in
   const T* weight = nullptr;        // [width]
   float eps = 0;
   T* sum = nullptr;              // [rows, width] receives x + delta; may be x where there is no gather

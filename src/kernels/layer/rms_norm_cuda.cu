@@ -15,9 +15,9 @@ constexpr int64_t kPartialRows = 264;
 // One row per block, its values kept in registers: memory is read once. kVectors of a row per thread.
 template <typename E, int kVector, int kVectors>
 __global__ void __launch_bounds__(kMostThreads)
-    ForwardKernel(int width, const E* x, const int32_t* gather, const E* delta, ProductScale delta_scale,
-                  const E* weight, float eps, E* sum, E* y, float* inverse, uint8_t* quantised,
-                  float* scale) {
+    ForwardKernel(int width, const E* x, const int32_t* gather, const E* delta, const float* product,
+                  ProductScale product_scale, const E* weight, float eps, E* sum, E* y, float* inverse,
+                  uint8_t* quantised, float* scale) {
   __shared__ float shared[2][32];
   Overlap();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
@@ -29,11 +29,15 @@ __global__ void __launch_bounds__(kMostThreads)
     const int i = (v * blockDim.x + threadIdx.x) * kVector;
     if (i >= width) continue;
     LoadVector<kVector>(from + i, values[v]);
-    if (delta != nullptr) {
+    if (delta != nullptr || product != nullptr) {
       float add[kVector];
-      LoadVector<kVector>(delta + row + i, add);
-      if (delta_scale.row != nullptr) {
-        Rescale<kVector>(add, delta_scale.row[blockIdx.x], delta_scale.column + i);
+      if (product != nullptr) {
+        LoadFloats<kVector>(product + row + i, add);
+        Rescale<kVector>(add, product_scale.row[blockIdx.x], product_scale.column + i);
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) add[k] = static_cast<float>(static_cast<E>(add[k]));
+      } else {
+        LoadVector<kVector>(delta + row + i, add);
       }
 #pragma unroll
       for (int k = 0; k < kVector; ++k) {
@@ -153,12 +157,13 @@ template <typename T>
 void RmsNormForwardCuda(const RmsNormRows<T>& in, void* stream) {
   if (in.rows == 0) return;
   using E = typename CudaElement<T>::Type;
-  const bool aligned = Aligned(in.x, in.delta, in.weight, in.sum, in.y, in.quantised, in.delta_scale.column);
+  const bool aligned =
+      Aligned(in.x, in.delta, in.weight, in.sum, in.y, in.quantised, in.product, in.product_scale.column);
   WithDivision<E>(in.width, aligned, [&]<int kVector, int kVectors>(unsigned threads) {
     LaunchEarlyIfSmall(ForwardKernel<E, kVector, kVectors>, static_cast<unsigned>(in.rows), threads, 0,
                        static_cast<cudaStream_t>(stream), static_cast<int>(in.width), OnDevice(in.x),
-                       in.gather, OnDevice(in.delta), in.delta_scale, OnDevice(in.weight), in.eps,
-                       OnDevice(in.sum), OnDevice(in.y), in.inverse, in.quantised, in.scale);
+                       in.gather, OnDevice(in.delta), in.product, in.product_scale, OnDevice(in.weight),
+                       in.eps, OnDevice(in.sum), OnDevice(in.y), in.inverse, in.quantised, in.scale);
   });
   CheckCuda(cudaGetLastError(), "RMSNorm on the GPU");
 }

@@ -24,7 +24,10 @@ struct RotaryInput {
   const int32_t* positions;  // [tokens]
   const float* cos;          // [positions, head_dim / 2]
   const float* sin;          // [positions, head_dim / 2]
-  ProductScale scale = {};   // of qkv, where it is an FP8 product without its scales; on CUDA, forward alone
+  // In place of qkv, on CUDA for the forward alone: an FP8 product without its scales, which is rounded to T
+  // once they are multiplied in.
+  ProductScale scale = {};
+  const float* product = nullptr;
 };
 
 // rotated [tokens, heads + kv_heads, head_dim].

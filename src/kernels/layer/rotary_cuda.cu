@@ -25,12 +25,14 @@ struct Input {
   const float* cos;
   const float* sin;
   ProductScale scale;
+  const float* product;
 };
 
 template <typename T>
 Input<typename CudaElement<T>::Type> MakeInput(const RotaryInput<T>& in) {
   return {in.tokens,           in.heads, in.kv_heads,  in.head_dim, OnDevice(in.qkv), OnDevice(in.q_norm),
-          OnDevice(in.k_norm), in.eps,   in.positions, in.cos,      in.sin,           in.scale};
+          OnDevice(in.k_norm), in.eps,   in.positions, in.cos,      in.sin,           in.scale,
+          in.product};
 }
 
 // One warp's head: each lane holds kPer neighbours of the first half and their partners of the second, in
@@ -53,6 +55,10 @@ struct Head {
       if constexpr (kPer == 2 && sizeof(E) == 2) {
         const float2 a = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from + i));
         const float2 b = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from + half + i));
+        low[j] = a.x, low[j + 1] = a.y, high[j] = b.x, high[j + 1] = b.y;
+      } else if constexpr (kPer == 2) {
+        const float2 a = *reinterpret_cast<const float2*>(from + i);
+        const float2 b = *reinterpret_cast<const float2*>(from + half + i);
         low[j] = a.x, low[j + 1] = a.y, high[j] = b.x, high[j + 1] = b.y;
       } else {
         for (int k = 0; k < kPer; ++k) {
@@ -172,8 +178,14 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Input<E> in, E* rotate
   const int position = in.positions[token];
   if (position < 0) return;  // a row without a token
   Head<kPer, kChunks> head;
-  head.Load(in.qkv + (token * (turned + in.kv_heads) + h) * in.head_dim, half);
-  if (in.scale.row != nullptr) head.Rescale(in.scale.row[token], in.scale.column + h * in.head_dim, half);
+  const int64_t place = (token * (turned + in.kv_heads) + h) * in.head_dim;
+  if (in.product != nullptr) {
+    head.Load(in.product + place, half);
+    head.Rescale(in.scale.row[token], in.scale.column + h * in.head_dim, half);
+    head.template RoundTo<E>();
+  } else {
+    head.Load(in.qkv + place, half);
+  }
   if (h < turned) {
     if (in.q_norm != nullptr) {
       Head<kPer, kChunks> weight;
@@ -290,11 +302,17 @@ struct Quarter {
     for (int offset = 4; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
     return x;
   }
+  // Added up in the order of Head::InverseRms, so that rollouts and training have the same bits.
   __device__ float InverseRms(float eps) const {
-    float squares = 0;
+    float sums[4];
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) squares += low[j] * low[j] + high[j] * high[j];
-    return rsqrtf(HeadSum(squares) / (2 * kHalf) + eps);
+    for (int part = 0; part < 4; ++part) {
+      float squares = 0;
+#pragma unroll
+      for (int j = 2 * part; j < 2 * part + 2; ++j) squares += low[j] * low[j] + high[j] * high[j];
+      sums[part] = HeadSum(squares);
+    }
+    return rsqrtf(((sums[0] + sums[2]) + (sums[1] + sums[3])) / (2 * kHalf) + eps);
   }
 
   __device__ void Rotate(const float cos[kSize], const float sin[kSize], float direction) {
@@ -428,7 +446,7 @@ bool Aligned(const P*... pointers) {
 template <typename E>
 bool HasRowKernels(const Input<E>& in) {
   return sizeof(E) == 2 && in.head_dim == 2 * Quarter::kHalf && in.heads % 4 == 0 && in.kv_heads % 4 == 0 &&
-         in.scale.row == nullptr && Aligned(in.qkv, in.q_norm, in.k_norm, in.cos, in.sin);
+         in.product == nullptr && Aligned(in.qkv, in.q_norm, in.k_norm, in.cos, in.sin);
 }
 
 // Calls f<kPer, kChunks>() with how a head is divided among a warp.

@@ -33,7 +33,7 @@ struct SwigluGradient {
   float* scale = nullptr;        // [rows], with `quantised`
 };
 template <typename T>
-void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* grad_out,
-                        const SwigluGradient<T>& to, void* stream);
+void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const ProductScale& gate_up_scale,
+                        const T* grad_out, const SwigluGradient<T>& to, void* stream);
 
 }  // namespace augur

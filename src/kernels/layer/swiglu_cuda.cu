@@ -101,15 +101,21 @@ __global__ void __launch_bounds__(kQuantiseThreads)
   }
 }
 
-// The gradients at element i of `out`, which stands at `at` of gate_up.
+// The gradients of row `row` at column `column`.
 template <typename E, int kVector>
-__device__ __forceinline__ void GatedGradient(int64_t width, const E* gate_up, const E* grad_out,
-                                              const SwigluGradient<E>& to, int64_t i, int64_t at,
-                                              float grad_gate[kVector], float grad_up[kVector]) {
+__device__ __forceinline__ void GatedGradient(int64_t width, const E* gate_up, const ProductScale& scale,
+                                              const E* grad_out, const SwigluGradient<E>& to, int64_t row,
+                                              int64_t column, float grad_gate[kVector],
+                                              float grad_up[kVector]) {
+  const int64_t i = row * width + column, at = i + row * width;
   float g[kVector], u[kVector], d[kVector];
   LoadVector<kVector>(gate_up + at, g);
   LoadVector<kVector>(gate_up + at + width, u);
   LoadVector<kVector>(grad_out + i, d);
+  if (scale.row != nullptr) {
+    Rescale<kVector>(g, scale.row[row], scale.column + column);
+    Rescale<kVector>(u, scale.row[row], scale.column + width + column);
+  }
 #pragma unroll
   for (int k = 0; k < kVector; ++k) {
     const float sigmoid = Sigmoid(g[k]), silu = g[k] * sigmoid;
@@ -123,24 +129,27 @@ __device__ __forceinline__ void GatedGradient(int64_t width, const E* gate_up, c
 }
 
 template <typename E, int kVector>
-__global__ void __launch_bounds__(kThreads) BackwardKernel(int64_t vectors, int64_t width, const E* gate_up,
-                                                           const E* grad_out, SwigluGradient<E> to) {
+__global__ void __launch_bounds__(kThreads)
+    BackwardKernel(int64_t vectors, int64_t width, const E* gate_up, ProductScale scale, const E* grad_out,
+                   SwigluGradient<E> to) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVector;
   if (i >= vectors * kVector) return;
   float grad_gate[kVector], grad_up[kVector];
-  GatedGradient<E, kVector>(width, gate_up, grad_out, to, i, i + i / width * width, grad_gate, grad_up);
+  const int64_t row = i / width;
+  GatedGradient<E, kVector>(width, gate_up, scale, grad_out, to, row, i - row * width, grad_gate, grad_up);
 }
 
 // One row per block. What a thread has written it reads again, from the cache, once the scale is known.
 template <typename E, int kVector>
 __global__ void __launch_bounds__(kQuantiseThreads)
-    BackwardQuantiseKernel(int width, const E* gate_up, const E* grad_out, SwigluGradient<E> to) {
+    BackwardQuantiseKernel(int width, const E* gate_up, ProductScale scale, const E* grad_out,
+                           SwigluGradient<E> to) {
   __shared__ float shared[32];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   float values[2][kVector];
   float largest = 0;
   for (int i = threadIdx.x * kVector; i < width; i += blockDim.x * kVector) {
-    GatedGradient<E, kVector>(width, gate_up, grad_out, to, row + i, 2 * row + i, values[0], values[1]);
+    GatedGradient<E, kVector>(width, gate_up, scale, grad_out, to, blockIdx.x, i, values[0], values[1]);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
       largest = fmaxf(largest, fmaxf(fabsf(values[0][k]), fabsf(values[1][k])));
@@ -224,8 +233,8 @@ void SwigluForwardCuda(int64_t rows, int64_t width, const T* gate_up, const Prod
 }
 
 template <typename T>
-void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* grad_out,
-                        const SwigluGradient<T>& to, void* stream) {
+void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const ProductScale& gate_up_scale,
+                        const T* grad_out, const SwigluGradient<T>& to, void* stream) {
   if (rows == 0) return;
   using E = typename CudaElement<T>::Type;
   constexpr int kWide = 16 / sizeof(E);
@@ -238,10 +247,10 @@ void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* 
     if (to.quantised != nullptr) {
       BackwardQuantiseKernel<E, kVector>
           <<<static_cast<unsigned>(rows), EvenThreads(width / kVector, kQuantiseThreads), 0, queue>>>(
-              static_cast<int>(width), OnDevice(gate_up), OnDevice(grad_out), there);
+              static_cast<int>(width), OnDevice(gate_up), gate_up_scale, OnDevice(grad_out), there);
     } else {
-      BackwardKernel<E, kVector><<<Blocks(vectors), kThreads, 0, queue>>>(vectors, width, OnDevice(gate_up),
-                                                                          OnDevice(grad_out), there);
+      BackwardKernel<E, kVector><<<Blocks(vectors), kThreads, 0, queue>>>(
+          vectors, width, OnDevice(gate_up), gate_up_scale, OnDevice(grad_out), there);
     }
   };
   wide ? launch.template operator()<kWide>() : launch.template operator()<1>();
@@ -251,7 +260,8 @@ void SwigluBackwardCuda(int64_t rows, int64_t width, const T* gate_up, const T* 
 #define AUGUR_INSTANTIATE(T)                                                                                \
   template void SwigluForwardCuda<T>(int64_t, int64_t, const T*, const ProductScale&, T*, uint8_t*, float*, \
                                      void*);                                                                \
-  template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const T*, const SwigluGradient<T>&, void*);
+  template void SwigluBackwardCuda<T>(int64_t, int64_t, const T*, const ProductScale&, const T*,            \
+                                      const SwigluGradient<T>&, void*);
 AUGUR_INSTANTIATE(float)
 AUGUR_INSTANTIATE(BFloat16)
 

@@ -88,7 +88,9 @@ CudaRows::CudaRows(const CudaWeights& weights, int64_t rows) {
   qkv = make(c.q_width() + 2 * c.kv_width());
   rotated = make(c.q_width() + c.kv_width());
   mixed = make(c.q_width());
-  gate_up = make(2 * c.intermediate_size);
+  // In FP8 the other products stand there, too, in float32, until they are read.
+  const int64_t product_width = std::max(c.hidden_size, c.q_width() + 2 * c.kv_width());
+  gate_up = make(std::max(2 * c.intermediate_size, weights.fp8() ? 2 * product_width : 0));
   inner = make(c.intermediate_size);
   experts = MakeExpertRows(weights, rows);
   if (!weights.fp8()) return;
@@ -120,9 +122,15 @@ struct CudaForward::Pass {
     qkv = cut(memory.qkv);
     rotated = cut(memory.rotated);
     mixed = cut(memory.mixed);
-    gate_up = cut(memory.gate_up);
+    const at::Tensor shared = memory.gate_up.flatten();
+    gate_up = shared.narrow(0, 0, rows * 2 * config.intermediate_size).view({rows, -1});
     inner = cut(memory.inner);
     if (!weights.fp8()) return;
+    const auto product = [&](const at::Tensor& like) {
+      return shared.view(at::kFloat).narrow(0, 0, like.numel()).view(like.sizes());
+    };
+    float_qkv = product(qkv);
+    float_delta = product(delta);
     hidden8 = memory.quantised.flatten().narrow(0, 0, rows * config.hidden_size).view({rows, -1});
     mixed8 = memory.quantised.flatten().narrow(0, 0, rows * config.q_width()).view({rows, -1});
     inner8 = cut(memory.inner_quantised);
@@ -142,7 +150,7 @@ struct CudaForward::Pass {
     for (size_t i = 0; i < model.layers.size(); ++i) {
       const LayerWeights& layer = model.layers[i];
       const CudaLayer& linear = weights.layers()[i];
-      qkv_scale = Product(operand, hidden8, scale8, linear[kQkv], qkv, qkv_reader);
+      qkv_product = FloatProduct(operand, hidden8, scale8, linear[kQkv], qkv, float_qkv, qkv_reader);
       MarkPart(parts, "qkv product");
       Rotate<T>(layer, i);
       MarkPart(parts, "norm, rotation, KV write");
@@ -152,7 +160,8 @@ struct CudaForward::Pass {
         QuantiseRowsCuda(rows, config.q_width(), ConstData<T>(mixed), Data<uint8_t>(mixed8),
                          Data<float>(mixed_scale8), stream);
       }
-      delta_scale = Product(mixed, mixed8, mixed_scale8, linear[kOut], delta, delta_reader);
+      delta_product =
+          FloatProduct(mixed, mixed8, mixed_scale8, linear[kOut], delta, float_delta, delta_reader);
       MarkPart(parts, "out product");
       NormOutput<T>(layer[kAttentionOutNorm].weight);
       const bool few = experts.chosen.defined() && HasExpertKernels(weights, layer);
@@ -165,10 +174,11 @@ struct CudaForward::Pass {
           TakeMixture(Mixture(layer, linear));
         }
         ++sparse_layer;
-        delta_scale = {};
+        delta_product = {};
       } else {
         GateUp<T>(linear[kGateUp]);
-        delta_scale = Product(inner, inner8, inner_scale8, linear[kDown], delta, delta_reader);
+        delta_product =
+            FloatProduct(inner, inner8, inner_scale8, linear[kDown], delta, float_delta, delta_reader);
         MarkPart(parts, "down product");
       }
       NormOutput<T>(layer[kMlpOutNorm].weight);
@@ -297,7 +307,9 @@ struct CudaForward::Pass {
     if (first) norm.gather = IntData(batch.tokens);
     if (!first) {
       norm.delta = ConstData<T>(delta);
-      norm.delta_scale = delta_scale;
+      if (delta_product.values != nullptr) norm.delta = nullptr;
+      norm.product = delta_product.values;
+      norm.product_scale = delta_product.scale;
     }
     norm.sum = Data<T>(hidden);
     if (fp8) {
@@ -332,6 +344,24 @@ struct CudaForward::Pass {
     const at::Tensor dense = part.contiguous();
     RmsNormForwardCuda(NormOf<T>(weight, dense, dense), stream);
     part.copy_(dense);
+  }
+
+  // Products in FP8 whose scales the reader multiplies in before it rounds them, as training's products are
+  // rounded once scaled.
+  struct Unscaled {
+    const float* values = nullptr;  // null: the product is whole
+    ProductScale scale;
+  };
+
+  // out = x W^T + bias; or, without its scales, floats = x W^T.
+  Unscaled FloatProduct(const at::Tensor& x, const at::Tensor& x8, const at::Tensor& x_scale,
+                        const CudaLinear& linear, at::Tensor& out, at::Tensor& floats, Reader reader) const {
+    const bool fp8 = linear.scale.defined() && TensorCoresTake(linear.weight) && !linear.bias.defined();
+    if (!fp8 || reader == Reader::kOther) {
+      Product(x, x8, x_scale, linear, out, reader);
+      return {};
+    }
+    return {ConstData<float>(floats), Product(x, x8, x_scale, linear, floats)};
   }
 
   // out = x W^T + bias. Returns the scales that its reader must still multiply in: the FP8 units' kernels
@@ -385,7 +415,8 @@ struct CudaForward::Pass {
                             IntData(batch.positions),
                             ConstData<float>(table.cos),
                             ConstData<float>(table.sin),
-                            qkv_scale};
+                            qkv_product.scale,
+                            qkv_product.values};
     const at::Tensor& written = batch.written_table.defined() ? batch.written_table : batch.page_table;
     PagedKv<T> to{.page_size = static_cast<int>(kCudaPageTokens),
                   .page_table = IntData(written),
@@ -477,7 +508,8 @@ struct CudaForward::Pass {
   at::Tensor operand;        // of the next product: normal or hidden
   int64_t sparse_layer = 0;  // how many the pass has come through
   at::Tensor hidden8, mixed8, inner8, scale8, mixed_scale8, inner_scale8;
-  ProductScale qkv_scale, delta_scale;  // of qkv and delta, not yet multiplied in
+  at::Tensor float_qkv, float_delta;    // where FP8 products stand before their scales are multiplied in
+  Unscaled qkv_product, delta_product;  // those that stand there
 };
 
 CudaForward::CudaForward(const CudaWeights& weights, PartTimer* parts)

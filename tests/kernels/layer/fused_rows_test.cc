@@ -115,9 +115,14 @@ TEST(ProductScaleCuda, IsMultipliedInByNormAndSwiglu) {
     const auto norm = [&](const std::vector<BFloat16>& delta, const ProductScale& scale) {
       DeviceArray<BFloat16> in(Device::kCuda, x), d(Device::kCuda, delta), w(Device::kCuda, weight),
           out(Device::kCuda, Random(kRows * width, 25));
+      DeviceArray<float> product(Device::kCuda, std::vector<float>(delta.begin(), delta.end()));
       RmsNormRows<BFloat16> all{.rows = kRows, .width = width, .x = in.data()};
-      all.delta = d.data();
-      all.delta_scale = scale;
+      if (scale.row == nullptr) {
+        all.delta = d.data();
+      } else {
+        all.product = product.data();
+        all.product_scale = scale;
+      }
       all.weight = w.data();
       all.eps = 1e-6f;
       all.y = out.data();
