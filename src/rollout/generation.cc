@@ -14,6 +14,8 @@ constexpr int64_t kPrefillTokens = 8192;
 // How much more may be expected to be needed than there is: a preempted sample is soon prefilled again, while
 // an empty place in the batch is lost at every step.
 constexpr double kOvercommit = 1.5;
+// One place in so many may stand empty until others are free as well.
+constexpr int64_t kJoinShare = 32;
 
 class Stopwatch {
  public:
@@ -153,11 +155,16 @@ std::vector<Rollout> Generation::Run(EngineStats* stats) {
       break;
     }
     const int64_t joining = CountJoining();
+    const size_t before = running_.size();
     PrefillPrompts(joining);
     AdmitSamples(joining);
-    MakeRoom();
-    TakeAhead();
-    DecodeStep();
+    // A step of all that can join takes hardly longer than one of those that have.
+    const bool more_join = running_.size() > before && CountJoining() > 0;
+    if (!more_join) {
+      MakeRoom();
+      TakeAhead();
+      DecodeStep();
+    }
     progress_.new_tokens = stats_->new_tokens;
     progress_.prefill_tokens = stats_->prefill_tokens;
     progress_.seconds = SecondsSince(start);
@@ -189,6 +196,9 @@ int64_t Generation::KnownTokens(const Sample& sample) const {
 int64_t Generation::CountJoining() const {
   const auto waiting = static_cast<int64_t>(waiting_.size());
   const int64_t slots = std::min(waiting, setting_.max_batch - static_cast<int64_t>(running_.size()));
+  // Whoever joins interrupts the others, so several do it together.
+  const int64_t together = std::min(waiting, setting_.max_batch / kJoinShare);
+  if (!running_.empty() && slots < together) return 0;
   if (roomy_ || slots == 0) return slots;
   const int64_t size = setting_.backend.page_tokens();
   PageForecast forecast(growth_);

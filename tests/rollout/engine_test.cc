@@ -156,6 +156,32 @@ TEST(EngineAdmission, CountsOnGrowth) {
   EXPECT_LE(engine.stats().preemptions, 24);  // 49 without
 }
 
+// More prompts than one prefill takes.
+TEST(EngineAdmission, AllThatCanJoinAreThereAtTheFirstStep) {
+  SamplingOptions options = ShortOptions();
+  options.samples = 1;
+  options.max_tokens = 5;
+  Engine engine(SmallModel(kLlama), {});
+  engine.Generate(RandomRequests(std::vector<int>(100, 100)), options);
+  EXPECT_EQ(engine.stats().decode_steps, 4);
+  EXPECT_EQ(engine.stats().decode_batch, 100);
+}
+
+// Of 64 places two must be free before anyone joins while two wait.
+TEST(EngineAdmission, LaterOnesJoinTogether) {
+  auto requests = RandomRequests(std::vector<int>(66, 5));
+  requests[0].max_tokens = 3;
+  requests[1].max_tokens = 6;
+  SamplingOptions options = ShortOptions();
+  options.samples = 1;
+  EngineOptions few;
+  few.max_batch = 64;
+  Engine engine(SmallModel(kLlama), few);
+  engine.Generate(requests, options);
+  // The last two join when the second response has ended, after five steps, and take eleven.
+  EXPECT_EQ(engine.stats().decode_steps, 5 + 11);
+}
+
 TEST(EngineAdmission, ARequestMayAskForLess) {
   auto requests = RandomRequests({4, 5, 6});
   requests[1].max_tokens = 3;
