@@ -18,6 +18,10 @@ namespace {
 constexpr std::string_view kTruncations[] = {"rollout.top_k", "rollout.top_p", "rollout.min_p",
                                              "rollout.greedy"};
 
+// What earlier versions wrote into a run's configuration, always with the same effect as now: passed over, so
+// that their runs go on.
+constexpr std::string_view kRetired[] = {"mask.restore_strength"};
+
 std::string Place(const std::string& file, const YamlNode& node) {
   return fmt::format("{}:{}", file, node.line);
 }
@@ -118,6 +122,7 @@ void ReadSection(const YamlNode& node, const FieldSection& section, const FieldL
   for (const auto& [name, value] : node.entries) {
     const std::string place = Place(file, name);
     const std::string key = fmt::format("{}.{}", section.name, ScalarText(name, "a key", place));
+    if (std::ranges::find(kRetired, key) != std::end(kRetired)) continue;
     AddOnce(settings, key, ReadSetting(value, FindField(key, fields, place), place));
   }
 }

@@ -152,10 +152,6 @@ void CheckRule(const MaskRule& rule) {
       CheckNumber(FieldNamed(name), value);
     }
   });
-  if (rule.action == Action::kRestore && !IsDivergence(rule.proximity)) {
-    throw Error("mask.action", "restore pulls a token back along a divergence, and this rule has none",
-                "set proximity to kl, tv or reverse_kl, or action to drop");
-  }
   if (rule.outside_budget > 0 && !IsDivergence(rule.proximity)) {
     throw Error("mask.outside_budget", "sets delta, and this rule has no divergence to compare with it",
                 "set proximity to kl, tv or reverse_kl, or outside_budget to 0");

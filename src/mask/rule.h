@@ -57,13 +57,13 @@ enum class TailModel {
 template <>
 inline constexpr std::array<std::string_view, 3> kNamesOf<TailModel>{"aggregated", "uniform", "exact"};
 
-// What a masked token contributes.
+// What a masked token contributes. A second choice, a pull back towards the sampler, helped nowhere
+// (docs/experiments.md).
 enum class Action {
-  kDrop,     // nothing: the paper's rule
-  kRestore,  // the gradient of restore_strength * |ratio * advantage * weight| * divergence, pulling it back
+  kDrop,  // nothing: the paper's rule
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kNamesOf<Action>{"drop", "restore"};
+inline constexpr std::array<std::string_view, 1> kNamesOf<Action>{"drop"};
 
 // Which numbers a field may hold: above `above` and below `below`, or 0 where that switches it off.
 struct NumberRange {
@@ -92,7 +92,7 @@ inline constexpr NumberRange kNamed{}, kPositive{}, kPositiveOrOff{.zero_is_off 
   FIELD(double, delta, 0.15, kPositive,                                                                      \
         "Tokens with a larger divergence are outside; 0.15 suits top-K KL, 0.05 is tight.")                  \
   FIELD(Action, action, Action::kDrop, kNamed,                                                               \
-        "What a masked token contributes: nothing, or the gradient that pulls it back.")                     \
+        "What a masked token contributes: nothing.")                                                         \
   FIELD(double, delta_negative, 0, kPositiveOrOff,                                                           \
         "The threshold for negative advantages; 0 takes delta.")                                             \
   FIELD(double, clip_low, 0.2, kPositive, "proximity ratio: outside below 1 - clip_low.")                    \
@@ -102,7 +102,6 @@ inline constexpr NumberRange kNamed{}, kPositive{}, kPositiveOrOff{.zero_is_off 
         "the direction; 3 is usual, 0 is off.")                                                              \
   FIELD(double, ratio_cap, 0, kPositiveOrOff,                                                                \
         "Cuts the ratio in the loss and its gradient, never in the decision; 0 leaves it uncut.")            \
-  FIELD(double, restore_strength, 1, kPositive, "The factor c of action restore.")                           \
   FIELD(double, outside_budget, 0, kShareOrOff,                                                              \
         "Sets delta anew for every batch so that this share of its tokens is outside; 0 keeps delta.")
 // clang-format on

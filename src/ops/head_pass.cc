@@ -65,7 +65,7 @@ class HeadPass {
     if (logits_.parallel() && wants_.hidden) {
       result.hidden_gradient = AllReduce(result.hidden_gradient, "sum", options_.group);
     }
-    result.loss = FinishTokenPass(rule_, options_.loss, vocab_size_, pass_);
+    result.loss = FinishTokenPass(rule_, options_.loss, pass_);
     PutInOrder(&result.loss);
     return result;
   }

@@ -52,7 +52,7 @@ PolicyLossForward PolicyLossForwardImpl(const MaskRule& rule, const at::Tensor& 
   if (rule.outside_budget > 0) {
     DecideTokens(WithBudgetSpent(rule, pass.divergence, pass.flags, pass.weights), options, vocab_size, pass);
   }
-  return {FinishTokenPass(rule, options, vocab_size, pass),
+  return {FinishTokenPass(rule, options, pass),
           pass.log_sum_exp,
           pass.dense,
           pass.entropy_weight,

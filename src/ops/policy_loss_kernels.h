@@ -22,7 +22,7 @@ PolicyLossForward PolicyLossForwardImpl(const MaskRule& rule, const at::Tensor& 
                                         const RecordedTokens& recorded, const LossOptions& options);
 
 // d loss / d logits times grad_loss, of the logits' shape and type: the gradient of the loss with decisions
-// and, for restored tokens, their scale held fixed. Rows without a contribution get exact zeros.
+// held fixed. Rows without a contribution get exact zeros.
 at::Tensor PolicyLossBackwardImpl(const at::Tensor& grad_loss, const at::Tensor& logits,
                                   const at::Tensor& support, const at::Tensor& log_sum_exp,
                                   const at::Tensor& entropy, const at::Tensor& dense,

@@ -44,11 +44,10 @@ DecideInput<T> DecideInputOf(const TokenPass& pass, int64_t vocab_size) {
 }
 
 template <typename T>
-SurrogateInput<T> SurrogateInputOf(const LossOptions& options, int64_t vocab_size, const TokenPass& pass) {
+SurrogateInput<T> SurrogateInputOf(const LossOptions& options, const TokenPass& pass) {
   SurrogateInput<T> in;
   in.behaviour = ConstDataOrNull<T>(pass.behaviour);
   in.policy = ConstDataOrNull<T>(pass.policy);
-  in.policy_tail = ConstDataOrNull<T>(pass.tail_mass);
   in.advantage = ConstDataOrNull<T>(pass.advantages);
   in.weight = ConstDataOrNull<T>(pass.weights);
   in.ratio = ConstDataOrNull<T>(pass.ratio);
@@ -58,7 +57,6 @@ SurrogateInput<T> SurrogateInputOf(const LossOptions& options, int64_t vocab_siz
   in.reference_logprob = ConstDataOrNull<T>(pass.reference);
   in.tokens = pass.tokens();
   in.columns = static_cast<int>(pass.support.size(1));
-  in.vocab_size = vocab_size;
   in.entropy_bonus = options.entropy_bonus;
   in.kl_coef = options.kl_coef;
   in.reference_kl = options.reference_kl;
@@ -190,7 +188,7 @@ void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t voca
     Run(pass.policy, DecideCpu<T>, DecideCuda<T>, rule, DecideInputOf<T>(pass, vocab_size),
         DecideOutput<T>{DataOrNull<T>(pass.ratio), DataOrNull<T>(pass.divergence),
                         DataOrNull<T>(pass.direction), DataOrNull<uint8_t>(pass.flags)});
-    Run(pass.policy, SurrogateCpu<T>, SurrogateCuda<T>, rule, SurrogateInputOf<T>(options, vocab_size, pass),
+    Run(pass.policy, SurrogateCpu<T>, SurrogateCuda<T>, rule, SurrogateInputOf<T>(options, pass),
         SurrogateOutput<T>{DataOrNull<T>(pass.loss), DataOrNull<T>(pass.dense),
                            DataOrNull<T>(pass.entropy_weight), DataOrNull<T>(pass.sparse)});
   });
@@ -227,14 +225,12 @@ LogProbs LogProbsOf(const TokenPass& pass) {
   return {pass.policy, pass.tail_mass, pass.tail_square, pass.entropy};
 }
 
-PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
-                           const TokenPass& pass) {
+PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, const TokenPass& pass) {
   PolicyLoss result;
   result.sums = at::empty({kDecisionSums}, pass.policy.options().dtype(at::kDouble));
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
-    Run(pass.policy, DecisionSumsCpu<T>, DecisionSumsCuda<T>, rule,
-        SurrogateInputOf<T>(options, vocab_size, pass), ConstDataOrNull<T>(pass.loss),
-        DataOrNull<double>(result.sums));
+    Run(pass.policy, DecisionSumsCpu<T>, DecisionSumsCuda<T>, rule, SurrogateInputOf<T>(options, pass),
+        ConstDataOrNull<T>(pass.loss), DataOrNull<double>(result.sums));
   });
   // Copied: an output of an operator must not be a view of another.
   result.loss = result.sums.select(0, kSumLoss).to(pass.policy.scalar_type(), false, true);

@@ -81,7 +81,6 @@ at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& p
 // The statistics as a caller gets to see them.
 LogProbs LogProbsOf(const TokenPass& pass);
 // The sums over all tokens, and everything a caller gets to see.
-PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
-                           const TokenPass& pass);
+PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, const TokenPass& pass);
 
 }  // namespace augur

@@ -57,10 +57,15 @@ TEST_F(ConfigTest, AMaskIsAPresetOrFieldsOrBoth) {
   EXPECT_EQ(Read(std::string(kSmall) + "mask: {delta: 0.05}\n", {"mask=predictive-tv-exact"}).mask.rule,
             PresetRule("predictive-tv-exact"));
   EXPECT_EQ(Read(std::string(kSmall) + "mask: clip\n", {"mask.clip_high=0.5"}).mask.rule.clip_high, 0.5);
-  // The order of lines does not matter, although `restore` needs a divergence.
-  EXPECT_EQ(
-      Read(std::string(kSmall) + "mask: {action: restore, proximity: tv, preset: none}\n").mask.rule.action,
-      Action::kRestore);
+  // The order of lines does not matter, although a budget needs a divergence.
+  EXPECT_EQ(Read(std::string(kSmall) + "mask: {outside_budget: 0.1, proximity: tv, preset: none}\n")
+                .mask.rule.outside_budget,
+            0.1);
+}
+
+TEST_F(ConfigTest, KeysThatEarlierVersionsWroteArePassedOver) {
+  EXPECT_EQ(Read(std::string(kSmall) + "mask: {restore_strength: 1, delta: 0.05}\n").mask.rule.delta, 0.05);
+  EXPECT_THROW(Read(std::string(kSmall) + "mask: {restore: 1}\n"), Error);
 }
 
 TEST_F(ConfigTest, WhatIsPrintedReadsBackIdentically) {

@@ -41,7 +41,7 @@ def make_head_batch(tokens=40, width=16, vocab=60, k=8, drift=0.8, seed=0, dtype
 
 
 def divergence(rule, logits, ids, logprobs, temperature=1.0):
-    """D over the support as a differentiable function of the logits."""
+    """D over the support in plain torch."""
     used = ids >= 0
     if rule.support == "binary":
         used = used & (torch.arange(ids.shape[1]) == 0)
@@ -63,13 +63,9 @@ def divergence(rule, logits, ids, logprobs, temperature=1.0):
 
 
 def reference_loss(rule, keep, logits, ids, logprobs, advantages, weights, temperature=1.0):
-    """The loss in plain torch: kept tokens with a live ratio, masked ones restored or dropped."""
+    """The loss in plain torch: kept tokens with a live ratio, masked ones dropped."""
     log_pi = torch.log_softmax(logits / temperature, -1).gather(1, ids[:, :1]).squeeze(1)
     ratio = (log_pi - logprobs[:, 0]).exp()
     if rule.ratio_cap:
         ratio = torch.where(ratio > rule.ratio_cap, rule.ratio_cap + (log_pi - log_pi.detach()) * rule.ratio_cap, ratio)
-    loss = torch.where(keep, -weights * ratio * advantages, 0)
-    if rule.action == "restore":
-        scale = rule.restore_strength * (weights * ratio * advantages).abs().detach()
-        loss = loss + torch.where(keep, 0, scale * divergence(rule, logits, ids, logprobs, temperature))
-    return loss.sum()
+    return torch.where(keep, -weights * ratio * advantages, 0).sum()

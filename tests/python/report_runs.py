@@ -9,7 +9,7 @@ import numpy as np
 DELTA = 0.15
 RULE = (
     f"proximity=kl direction=predicted support=topk tail=aggregated action=drop delta={DELTA} delta_negative=0 "
-    "clip_low=0.2 clip_high=0.28 ratio_cap=0 restore_strength=1"
+    "clip_low=0.2 clip_high=0.28 ratio_cap=0"
 )
 WORDS = ["\n", "<think>", " the", " sum", " of", " 12", " and", " 7", " is", " 19", ".", " So", " answer", ":", "</s>"]
 VOCAB = WORDS + [f" {i}" for i in range(100, 225)]
@@ -206,7 +206,7 @@ def make_comparison(run: Path) -> dict:
         return {"mean": mean, "low": 0.95 * mean, "high": 1.05 * mean, "by_seed": [mean] * 8}
 
     arms = []
-    for i, name in enumerate(["grpo-clip-higher", "dppo-topk-kl", "predictive-aggregated", "predictive-restore"]):
+    for i, name in enumerate(["grpo-clip-higher", "dppo-topk-kl", "predictive-aggregated", "predictive-exact"]):
         steps = list(range(0, 101, 10))
         height = [0.31 + (0.25 + 0.02 * i) * (1 - math.exp(-step / 30)) for step in steps]
         curve = {"x": steps, "mean": height, "low": [0.96 * h for h in height], "high": [1.04 * h for h in height]}

@@ -197,7 +197,7 @@ TRAIN = {
     "mask.direction": Case("predicted", "ratio", figure("mask/masked"), FAR),
     "mask.support": Case("topk", "binary", figure("mask/divergence"), FAR),
     "mask.tail": Case("aggregated", "uniform", lambda o: read_lines(o.run / "points.jsonl"), FAR),
-    "mask.action": Case("drop", "restore", figure("actor/pg_loss"), FAR),
+    "mask.action": Case("drop", "restore", exit_code, fails=True),  # one choice
     "mask.delta": Case(0.01, 0.1, figure("mask/outside"), FAR),
     "mask.delta_negative": Case(0, 0.1, figure("mask/outside"), FAR),
     "mask.clip_low": Case(0.2, 0.01, figure("mask/outside"), FAR | {"mask.preset": "clip"}),
@@ -205,7 +205,6 @@ TRAIN = {
     "mask.ratio_cap": Case(0, 1.01, figure("mask/ratio_cut"), FAR),
     "mask.dual_clip": Case(0, 1.001, figure("mask/masked"), FAR),
     "mask.outside_budget": Case(0, 0.5, names_of_figures("mask/delta"), FAR),
-    "mask.restore_strength": Case(1, 2, figure("actor/pg_loss"), FAR | {"mask.action": "restore"}),
     "algorithm.advantage": Case("grpo", "rloo", figure("critic/advantages/max")),
     "algorithm.aggregation": Case("token-mean", "token-sum", figure("actor/grad_norm")),
     "algorithm.horizon": Case(0, 3, figure("actor/pg_loss"), {"algorithm.aggregation": "seq-mean-token-sum-norm"}),

@@ -9,10 +9,7 @@ from augur import MaskRule
 from mask_data import make_advantages, make_head_batch, record_support
 
 RULES = [MaskRule.preset(name) for name in MaskRule.presets()] + [
-    MaskRule(action="restore", restore_strength=0.7),
-    MaskRule(proximity="tv", action="restore", tail="exact"),
-    MaskRule(support="binary", direction="ratio", delta=0.05, action="restore"),
-    MaskRule(proximity="reverse_kl", action="restore", tail="uniform"),
+    MaskRule(support="binary", direction="ratio", delta=0.05),
     MaskRule(delta=0.05, delta_negative=0.3, ratio_cap=1.2),
     MaskRule(dual_clip=1.5),
     MaskRule(outside_budget=0.3),
@@ -75,7 +72,7 @@ def test_every_option_equals_policy_loss(kind, softcap, device):
         "reference_logprobs": recorded[1][:, 0] - 0.3,
     }
     plain = {"softcap": softcap, "entropy_bonus": 0.3, "reference_kl": kind, "kl_coef": 0.2}
-    rule = MaskRule(tail="exact", action="restore")
+    rule = MaskRule(tail="exact")
     truth = full(rule, hidden, weight, bias, recorded, **options, **plain)
     on_device = {name: x.to(device) for name, x in options.items()}
     assert_same(head(rule, hidden, weight, bias, recorded, device, **on_device, **plain, chunk=7), truth, rule, 1e-4)

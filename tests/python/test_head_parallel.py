@@ -14,7 +14,7 @@ RULES = [
     MaskRule.preset("none"),
     MaskRule(),
     MaskRule(tail="uniform"),
-    MaskRule(proximity="tv", tail="exact", action="restore"),
+    MaskRule(proximity="tv", tail="exact"),
 ]
 OPTIONS = [
     {},

@@ -126,7 +126,7 @@ def test_a_rule_can_be_copied_changed_hashed_and_pickled():
         ({"outside_budget": 1.0}, "mask.outside_budget: 1 is not a finite number above 0 and below 1"),
         ({"proximity": "ratio", "outside_budget": 0.1}, "mask.outside_budget: sets delta"),
         ({"proximity": "reverse-kl"}, "did you mean 'reverse_kl'"),
-        ({"proximity": "ratio", "action": "restore"}, "mask.action: restore pulls"),
+        ({"action": "restore"}, "mask.action: unknown action 'restore'"),
     ],
 )
 def test_a_bad_rule_says_which_field(fields, message):

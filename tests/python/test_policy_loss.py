@@ -1,4 +1,4 @@
-"""policy_loss against plain float64 torch: value, gradient, restore, aggregation, and what must never leak."""
+"""policy_loss against plain float64 torch: value, gradient, aggregation, and what must never leak."""
 
 import ast
 from types import SimpleNamespace
@@ -10,15 +10,12 @@ import torch
 import augur
 from augur import MaskRule
 from conftest import truth_file
-from mask_data import make_batch, reference_loss
+from mask_data import divergence, make_batch, reference_loss
 
 RULES = [MaskRule.preset(name) for name in MaskRule.presets()] + [
-    MaskRule(action="restore", restore_strength=0.7),
-    MaskRule(proximity="tv", action="restore", tail="exact"),
-    MaskRule(support="binary", direction="ratio", delta=0.05, action="restore"),
-    MaskRule(proximity="tv", support="binary", direction="ratio", action="restore"),
-    MaskRule(proximity="reverse_kl", action="restore", tail="uniform"),
-    MaskRule(proximity="reverse_kl", support="binary", direction="ratio", action="restore"),
+    MaskRule(support="binary", direction="ratio", delta=0.05),
+    MaskRule(proximity="tv", support="binary", direction="ratio"),
+    MaskRule(proximity="reverse_kl", support="binary", direction="ratio"),
     MaskRule(delta=0.05, delta_negative=0.3, ratio_cap=1.2),
     MaskRule(dual_clip=1.5),
     MaskRule(outside_budget=0.3),
@@ -44,8 +41,10 @@ def test_loss_and_gradient_equal_plain_torch(rule, temperature, device):
         torch.testing.assert_close(out.loss.cpu(), expected, rtol=1e-10, atol=1e-12)
     g = gradient(out.loss, logits)
     torch.testing.assert_close(g, gradient(expected, logits), rtol=1e-8, atol=1e-12)
-    if rule.action == "drop":
-        assert torch.all(g[~keep] == 0)
+    assert torch.all(g[~keep] == 0)
+    if rule.proximity in ("kl", "tv", "reverse_kl"):
+        far = divergence(rule, logits, ids, logprobs, temperature).detach()
+        torch.testing.assert_close(out.decision.divergence.cpu(), far, rtol=1e-8, atol=1e-12)
     torch.testing.assert_close(
         out.logprobs.cpu(), torch.log_softmax(logits / temperature, -1).gather(1, ids[:, :1]).squeeze(1).detach()
     )

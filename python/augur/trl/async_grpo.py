@@ -43,12 +43,7 @@ class AugurAsyncGRPOConfig(MaskFields, AsyncGRPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = self.settle_rule()
-        if rule.action != "drop":
-            raise ValueError(
-                f"mask_rule: action is '{rule.action}', which needs the head's gradient in one pass, and the "
-                "asynchronous trainer has TRL's own head; set action='drop'"
-            )
+        self.settle_rule()
         self.check_recording()
         self.refuse_clip()
 

@@ -7,7 +7,6 @@ from trl import GRPOConfig
 
 from augur import guards
 from augur.masks import MaskRule
-from augur.trl import head
 
 NO_CLIP = 1e9
 _CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
@@ -73,13 +72,7 @@ class AugurGRPOConfig(MaskFields, GRPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = self.settle_rule()
-        why = "one_pass=False" if not self.one_pass else head.obstacle(self)
-        if rule.action != "drop" and why:
-            raise ValueError(
-                f"mask_rule: action is '{rule.action}', which needs the head's gradient in one pass, and {why} rules "
-                "that out; change it, or set action='drop'"
-            )
+        self.settle_rule()
         self.check_recording()
         guards.check_generation_kwargs(self.generation_kwargs or {}, self.temperature)
         self._refuse_conflicts()

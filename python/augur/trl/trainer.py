@@ -54,7 +54,7 @@ class AugurGRPOTrainer(GRPOTrainer):
         if why is None:
             self._head = OnePassHead(causal_lm, self.rule, self.temperature)
         else:
-            self._refuse_without_one_pass(why)
+            self._log_two_passes(why)
             exact = self.rule.tail == "exact" and self.rule.direction == "predicted"
             self._reader = SupportReader(causal_lm, self.temperature, self.args.cast_lm_head_to_fp32, exact)
         if self.use_vllm:
@@ -71,12 +71,7 @@ class AugurGRPOTrainer(GRPOTrainer):
             return "a model that sees images"
         return obstacle(self.args) or model_obstacle(causal_lm)
 
-    def _refuse_without_one_pass(self, why: str) -> None:
-        if self.rule.action != "drop":
-            raise ValueError(
-                f"mask_rule: action is '{self.rule.action}', which needs the head's gradient in one pass, and {why} "
-                "rules that out; change it, or set action='drop'"
-            )
+    def _log_two_passes(self, why: str) -> None:
         if self.args.one_pass and self.accelerator.is_main_process:
             logging.getLogger("augur").warning(
                 f"one_pass=True: {why} rules one pass over the head out, so TRL's own head runs and the support is "

@@ -14,27 +14,24 @@ enum class ReferenceKl { kNone, kK1, kK2, kK3 };
 
 template <typename T>
 struct SurrogateInput {
-  const T* behaviour = nullptr;    // [tokens, columns]
-  const T* policy = nullptr;       // [tokens, columns]
-  const T* policy_tail = nullptr;  // [tokens]
-  const T* advantage = nullptr;    // [tokens]
-  const T* weight = nullptr;       // [tokens]; a token of weight 0 contributes nothing, whatever it holds
-  const T* ratio = nullptr;        // [tokens] from Decide, as the next two
+  const T* behaviour = nullptr;  // [tokens, columns]
+  const T* policy = nullptr;     // [tokens, columns]
+  const T* advantage = nullptr;  // [tokens]
+  const T* weight = nullptr;     // [tokens]; a token of weight 0 contributes nothing, whatever it holds
+  const T* ratio = nullptr;      // [tokens] from Decide, as the next two
   const T* divergence = nullptr;
   const uint8_t* flags = nullptr;
   const T* entropy = nullptr;            // [tokens], read where entropy_bonus is not 0
   const T* reference_logprob = nullptr;  // [tokens], read where reference_kl is not kNone
   int64_t tokens = 0;
   int columns = 0;
-  int64_t vocab_size = 0;
   double entropy_bonus = 0;
   double kl_coef = 0;
   ReferenceKl reference_kl = ReferenceKl::kNone;
 };
 
-// The loss is the sum of loss[t]: -weight * ratio * advantage for a kept token,
-// restore_strength * |weight * ratio * advantage| * divergence for a masked one under Action::kRestore, plus
-// the entropy and reference terms.
+// The loss is the sum of loss[t]: -weight * ratio * advantage for a kept token, plus the entropy and
+// reference terms.
 template <typename T>
 struct SurrogateOutput {
   T* loss = nullptr;            // [tokens]

@@ -2,16 +2,13 @@
 
 #include "kernels/head/surrogate.h"
 #include "kernels/head/surrogate_math.h"
-#include "mask/divergences.h"
 
 namespace augur {
 
 template <typename T>
 void SurrogateCpu(const MaskRule& rule, const SurrogateInput<T>& in, const SurrogateOutput<T>& out) {
-  WithDivergence(rule.proximity, [&]<typename D>(D) {
 #pragma omp parallel for schedule(static) if (in.tokens > 1024)
-    for (int64_t t = 0; t < in.tokens; ++t) WriteTerms<D>(rule, in, out, t);
-  });
+  for (int64_t t = 0; t < in.tokens; ++t) WriteTerms(rule, in, out, t);
 }
 
 template <typename T>

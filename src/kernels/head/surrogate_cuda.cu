@@ -1,7 +1,6 @@
 #include "kernels/cuda_check.h"
 #include "kernels/head/surrogate.h"
 #include "kernels/head/surrogate_math.h"
-#include "mask/divergences.h"
 
 namespace augur {
 namespace {
@@ -9,11 +8,11 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kSumThreads = 512;
 
-template <typename D, typename T>
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SurrogateKernel(MaskRule rule, SurrogateInput<T> in, SurrogateOutput<T> out) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (t < in.tokens) WriteTerms<D>(rule, in, out, t);
+  if (t < in.tokens) WriteTerms(rule, in, out, t);
 }
 
 // One block, so that the order of addition never changes.
@@ -42,9 +41,7 @@ void SurrogateCuda(const MaskRule& rule, const SurrogateInput<T>& in, const Surr
                    void* stream) {
   if (in.tokens == 0) return;
   const auto blocks = static_cast<unsigned>((in.tokens + kThreads - 1) / kThreads);
-  const auto s = static_cast<cudaStream_t>(stream);
-  WithDivergence(rule.proximity,
-                 [&]<typename D>(D) { SurrogateKernel<D, T><<<blocks, kThreads, 0, s>>>(rule, in, out); });
+  SurrogateKernel<T><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(rule, in, out);
   CheckCuda(cudaGetLastError(), "policy loss on the GPU");
 }
 

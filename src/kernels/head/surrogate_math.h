@@ -13,8 +13,6 @@ struct TokenTerms {
   double loss = 0;
   double at_sampled = 0;      // d loss / d log pi(sampled)
   double entropy_weight = 0;  // minus d loss / d entropy
-  bool restores = false;
-  double restore_scale = 0;  // restore_strength * |weight * ratio * advantage|
 };
 
 AUGUR_HOST_DEVICE double CutRatio(const MaskRule& rule, double ratio) {
@@ -51,16 +49,10 @@ AUGUR_HOST_DEVICE TokenTerms TermsOf(const MaskRule& rule, const SurrogateInput<
   if (weight == 0 || (flags & kMissing)) return terms;
   // Select, never multiply: a masked token's ratio may be infinite.
   const double advantage = in.advantage[t];
-  if (advantage != 0) {
+  if (advantage != 0 && (flags & kKept)) {
     const double step = weight * CutRatio(rule, in.ratio[t]) * advantage;
-    if (flags & kKept) {
-      terms.loss = -step;
-      terms.at_sampled = -step;
-    } else if (rule.action == Action::kRestore) {
-      terms.restores = true;
-      terms.restore_scale = rule.restore_strength * fabs(step);
-      terms.loss = terms.restore_scale * in.divergence[t];
-    }
+    terms.loss = -step;
+    terms.at_sampled = -step;
   }
   if (in.entropy_bonus != 0) {
     terms.entropy_weight = weight * in.entropy_bonus;
@@ -73,42 +65,16 @@ AUGUR_HOST_DEVICE TokenTerms TermsOf(const MaskRule& rule, const SurrogateInput<
   return terms;
 }
 
-// The gradient of the divergence in the logits, times `scale`, added to what stands in dense and sparse.
-template <typename D, typename T>
-AUGUR_HOST_DEVICE void AddRestoreGradient(const MaskRule& rule, const SurrogateInput<T>& in, int64_t t,
-                                          double scale, double* dense, T* sparse) {
-  const T* behaviour = in.behaviour + t * in.columns;
-  const T* policy = in.policy + t * in.columns;
-  SupportSums<D, double> sums;
-  for (int c = 0; c < in.columns; ++c) AddColumn(behaviour, policy, c, &sums);
-  const bool binary = rule.support == Support::kBinary;
-  FoldedAtoms<double> folded;
-  if (binary) folded = FoldIntoBinary(&sums, AtomOf(behaviour[0], policy[0]));
-  TokenFacts<double> facts;
-  facts.vocab_size = static_cast<double>(in.vocab_size);
-  facts.has_policy_tail = true;
-  facts.policy_tail = in.policy_tail[t];
-  const Tail<double> tail = MakeTail(rule, sums, folded, facts);
-  *dense += scale * D::GradientEverywhere(sums, tail);
-  for (int c = 0; c < (binary ? 1 : in.columns); ++c) {
-    if (behaviour[c] == static_cast<T>(-INFINITY)) continue;
-    const double here = D::GradientAtAtom(tail, AtomOf(behaviour[c], policy[c]));
-    sparse[c] = static_cast<T>(sparse[c] + scale * here);
-  }
-}
-
 // Writes everything SurrogateOutput holds for token t.
-template <typename D, typename T>
+template <typename T>
 AUGUR_HOST_DEVICE void WriteTerms(const MaskRule& rule, const SurrogateInput<T>& in,
                                   const SurrogateOutput<T>& out, int64_t t) {
   const TokenTerms terms = TermsOf(rule, in, t);
   T* sparse = out.sparse + t * in.columns;
   for (int c = 0; c < in.columns; ++c) sparse[c] = 0;
-  double dense = -terms.at_sampled;
-  if (terms.restores) AddRestoreGradient<D>(rule, in, t, terms.restore_scale, &dense, sparse);
-  if (terms.at_sampled != 0) sparse[0] = static_cast<T>(sparse[0] + terms.at_sampled);
+  if (terms.at_sampled != 0) sparse[0] = static_cast<T>(terms.at_sampled);
   out.loss[t] = static_cast<T>(terms.loss);
-  out.dense[t] = static_cast<T>(dense);
+  out.dense[t] = static_cast<T>(-terms.at_sampled);
   out.entropy_weight[t] = static_cast<T>(terms.entropy_weight);
 }
 

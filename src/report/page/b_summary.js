@@ -118,10 +118,9 @@ function maskName(config) {
   const dual = Number(get("dual_clip")) > 0 ? `, dual clip ${get("dual_clip")}` : "";
   if (get("proximity") === "ratio") return `ratio clip [${get("clip_low")}, ${get("clip_high")}]${dual}`;
   const direction = get("direction") === "predicted" ? `predicted (${get("tail")})` : "ratio";
-  const action = get("action") === "restore" ? ", restore" : "";
   const budget = Number(get("outside_budget"));
   const region = budget > 0 ? `${percent(budget)} outside` : `δ = ${get("delta")}`;
-  return `${get("support")} ${divergenceName(get("proximity"))}, direction ${direction}, ${region}${dual}${action}`;
+  return `${get("support")} ${divergenceName(get("proximity"))}, direction ${direction}, ${region}${dual}`;
 }
 
 // Which verifier scored which data source.

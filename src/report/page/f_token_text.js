@@ -86,17 +86,16 @@ function reason(token, response) {
   const rule = parseRule(response.rule);
   const limit = Number(rule.dual_clip);
   if (limit > 0 && token.masked && token.advantage < 0 && token.ratio > limit) {
-    return `Dual clip: the advantage is negative and r = ${number(token.ratio)} exceeds ${number(limit)}; its gradient is ${rule.action === "restore" ? "replaced by a pull back towards μ" : "dropped"}.`;
+    return `Dual clip: the advantage is negative and r = ${number(token.ratio)} exceeds ${number(limit)}; its gradient is dropped.`;
   }
   const near = proximitySentence(rule, token, response.delta);
   if (!token.outside) return `${near}; the update passes.`;
   const predicted = rule.direction !== "ratio";
   const product = token.advantage * token.direction;
   const name = predicted ? "A·Ḋ" : "A·(r − 1)";
-  const pulled = rule.action === "restore" ? "its gradient is replaced by a pull back towards μ" : "its gradient is dropped";
   let text;
   if (token.advantage === 0) text = `${near}, but the advantage is zero: nothing to mask.`;
-  else if (token.masked) text = `${near}, and the update would take it further (${name} = ${signed(product)} > 0): ${pulled}.`;
+  else if (token.masked) text = `${near}, and the update would take it further (${name} = ${signed(product)} > 0): its gradient is dropped.`;
   else text = `${near}, but the update leads back (${name} = ${signed(product)} ≤ 0): it is kept.`;
   if (token.disagree) {
     const other = predicted

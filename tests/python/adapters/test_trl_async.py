@@ -31,7 +31,6 @@ from async_trl import (  # noqa: F401  one is a fixture
     replace_what_needs_cuda,
     spread,
 )
-from augur import MaskRule
 from augur.trl.async_grpo import AugurAsyncGRPOConfig, AugurAsyncGRPOTrainer
 from augur.trl.async_rollout import AugurRolloutLoop, support_of, unpack
 from ranks import end_rank
@@ -314,7 +313,6 @@ def test_a_server_that_cannot_give_the_support_is_refused(make_trainer, async_se
         ({"temperature": 0.0}, r"^temperature: is 0.0"),
         ({"epsilon": 0.2}, r"^epsilon: is 0.2"),
         ({"support_size": 0}, r"^support_size: is 0"),
-        ({"mask_rule": MaskRule(action="restore")}, r"^mask_rule: action is 'restore'.*set action='drop'"),
     ],
     ids=str,
 )

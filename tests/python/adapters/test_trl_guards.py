@@ -3,12 +3,10 @@
 import functools
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
 import trl
-from accelerate.utils import DistributedType
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from trl import GRPOConfig, GRPOTrainer, TrlParser
@@ -17,7 +15,6 @@ import augur.trl
 from augur import MaskRule, guards
 from augur.trl import AugurGRPOConfig, AugurGRPOTrainer
 from augur.trl import trainer as trainer_module
-from augur.trl.head import obstacle
 from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_tokenizer, make_trainer
 
 
@@ -43,11 +40,6 @@ from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_toke
         ({"support_size": 0}, r"^support_size: is 0"),
         ({"support_size": 2.5}, r"^support_size: is 2.5"),
         ({"mask_rule": "predictive-kl-agregated"}, "predictive-kl-aggregated"),
-        (
-            {"mask_rule": MaskRule(action="restore"), "loss_type": "sapo"},
-            r"^mask_rule: action is 'restore'.*loss_type=sapo rules that out; .*action='drop'",
-        ),
-        ({"mask_rule": MaskRule(action="restore"), "one_pass": False}, r"^mask_rule: .*one_pass=False rules that out"),
         ({"vllm_importance_sampling_correction": True}, r"^vllm_importance_sampling_correction: is True; .* False"),
         ({"off_policy_mask_threshold": 0.5}, r"^off_policy_mask_threshold: is 0.5; mask_rule decides"),
         ({"use_transformers_continuous_batching": True}, r"^use_transformers_continuous_batching: .*no log-probs"),
@@ -216,19 +208,6 @@ def test_what_was_asked_for_needs_no_line(tmp_path, caplog, one_pass, logged):
     trainer.train()
     assert not [m for m in caplog.messages if m.startswith("one_pass")]
     assert [entry["mask/one_pass"] for entry in trainer.state.log_history if "mask/one_pass" in entry] == [logged]
-
-
-def test_restore_where_weights_are_sharded_blames_the_sharding(tmp_path, monkeypatch):
-    sharded = SimpleNamespace(distributed_type=DistributedType.FSDP)
-    monkeypatch.setattr(
-        trainer_module,
-        "obstacle",
-        lambda args: obstacle(SimpleNamespace(**vars(args) | {"distributed_state": sharded})),
-    )
-    with pytest.raises(
-        ValueError, match=r"^mask_rule: action is 'restore'.*sharding of the weights \(FSDP\) rules that"
-    ):
-        make_trainer(tmp_path, mask_rule=MaskRule(action="restore"))
 
 
 class Partitioned(AugurGRPOTrainer):

@@ -201,18 +201,6 @@ def test_one_pass_and_trls_own_head_train_alike(tmp_path, changes):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-4)
 
 
-def test_masked_tokens_can_be_pulled_back(tmp_path):
-    drop, restore = (
-        make_trainer(tmp_path, mask_rule=MaskRule(delta=0.05, action=action), max_steps=6, learning_rate=1e-2)
-        for action in ("drop", "restore")
-    )
-    for trainer in (drop, restore):
-        torch.manual_seed(3)
-        trainer.train()
-    assert history(restore, "mask/divergence")[:2] == pytest.approx(history(drop, "mask/divergence")[:2], rel=1e-4)
-    assert history(restore, "grad_norm")[2:] != history(drop, "grad_norm")[2:]
-
-
 @pytest.mark.parametrize("loss_type", ["bnpo", "dr_grpo", "luspo", "cispo", "sapo", "vespo"])
 def test_every_loss_type_of_trl_trains_under_the_mask(tmp_path, loss_type):
     changes = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
