@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
 #include "cli/processes.h"
+#include "cli/study_run.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "metrics/progress.h"
@@ -21,6 +22,9 @@
 
 namespace augur {
 namespace {
+
+// As many as a training step may have responses.
+constexpr int64_t kMostSequences = 1 << 20;
 
 struct AnalyzeFlags {
   std::string config;
@@ -90,6 +94,11 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
   options.divergences = ParseDivergences(arguments.divergences);
   RlConfig config = ReadRlConfig(arguments.config, arguments.overrides);
   const std::filesystem::path run = config.run.dir;
+  if (std::filesystem::exists(run / "metrics.jsonl") || std::filesystem::exists(run / "checkpoints")) {
+    throw Error(
+        run.string(), "holds a run, whose configuration and report an analysis would replace",
+        fmt::format("set run.dir to a directory of its own, for example run.dir={}-analysis", run.string()));
+  }
   std::error_code failed;
   std::filesystem::create_directories(run, failed);
   if (failed) throw Error(run.string(), failed.message(), "set run.dir to a directory that can be written");
@@ -133,10 +142,10 @@ void AddAnalyzeCommand(CLI::App& app) {
   command->add_option("CHANGES", arguments->overrides,
                       "key=value pairs that change it, e.g. mask.delta=0.05 model.precision=fp8");
   command->add_option("--seeds", options.seeds, "How many seeds, counted from run.seed")
-      ->check(AtLeast(1))
+      ->check(Within(1, kMostSeeds))
       ->capture_default_str();
   command->add_option("--sequences", options.sequences, "Responses in each seed's batch")
-      ->check(AtLeast(1))
+      ->check(Within(1, kMostSequences))
       ->capture_default_str();
   command->add_option("--warmup", options.warmup, "Training steps before the batch that is measured")
       ->check(AtLeast(0))
@@ -154,7 +163,7 @@ void AddAnalyzeCommand(CLI::App& app) {
   command
       ->add_option("--workers", arguments->workers,
                    "How many seeds at once, each in a process of its own with run.threads threads")
-      ->check(AtLeast(1))
+      ->check(Within(1, kMostWorkers))
       ->capture_default_str();
   command->add_flag("--worker", arguments->worker)->group("");
   command

@@ -43,6 +43,7 @@ Plan MakePlan(const CompareFlags& arguments) {
   for (const std::string& word : arguments.words) {
     (word.find('=') == std::string::npos ? files : overrides).push_back(word);
   }
+  RefuseKeysOfStudy(overrides);
   if (files.empty())
     throw Error("compare", "no configuration was named", "for example recipes/compare-tiny.yaml");
   for (const std::string& name : files) {
@@ -98,6 +99,13 @@ void PrintComparison(const Json& comparison) {
         against.is_null() ? "" : PercentAndInterval(against["final_accuracy"]),
         against.is_null() ? "" : PValue(against["final_accuracy"]), PercentAndInterval(arm["auc_accuracy"]),
         fmt::format("{}", arm["collapses"].get<int64_t>()));
+  }
+  for (const Json& arm : comparison["arms"]) {
+    const auto broken =
+        std::ranges::count_if(arm["runs"], [](const Json& run) { return !run["finished"].get<bool>(); });
+    if (broken == 0) continue;
+    fmt::print("{}: {} of {} seeds broke down, count as collapses, and are left out of its means\n",
+               arm["name"].get<std::string>(), broken, arm["runs"].size());
   }
   const size_t seeds = comparison["seeds"].size();
   fmt::print("{} seed{}; {:.4g}% intervals by Student's t over seeds, p by the paired t test\n", seeds,
@@ -163,7 +171,7 @@ void AddCompareCommand(CLI::App& app) {
   command->add_option("CONFIG", arguments->words, "Comparisons or configurations, and key=value for all arms")
       ->required();
   command->add_option("--seeds", arguments->seeds, "How many seeds")
-      ->check(AtLeast(1))
+      ->check(Within(1, kMostSeeds))
       ->capture_default_str();
   command->add_option("--first-seed", arguments->first_seed, "The first of them")
       ->check(AtLeast(0))
@@ -173,7 +181,7 @@ void AddCompareCommand(CLI::App& app) {
           "--workers", arguments->workers,
           "How many runs at once, each in a process of its own and, unless run.threads says otherwise, "
           "on one thread")
-      ->check(AtLeast(1))
+      ->check(Within(1, kMostWorkers))
       ->capture_default_str();
   command->add_flag("--worker", arguments->worker)->group("");
   command->add_option("--dir", arguments->dir,

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "base/yaml.h"
+#include "cli/study_run.h"
 
 namespace augur {
 namespace {
@@ -76,8 +77,9 @@ int64_t ReadSeeds(const std::string& path, const YamlNode& node) {
   int64_t seeds = 0;
   const char* end = node.scalar.data() + node.scalar.size();
   const auto [stop, fault] = std::from_chars(node.scalar.data(), end, seeds);
-  if (!node.is_scalar() || fault != std::errc() || stop != end || seeds < 1) {
-    throw Error(Place(path, node), "seeds must be a whole number above 0", "write seeds: 4");
+  if (!node.is_scalar() || fault != std::errc() || stop != end || seeds < 1 || seeds > kMostSeeds) {
+    throw Error(Place(path, node), fmt::format("seeds must be a whole number from 1 to {}", kMostSeeds),
+                "write seeds: 4");
   }
   return seeds;
 }
@@ -111,9 +113,21 @@ CompareFile ReadCompareFile(const std::string& path) {
     std::vector<std::string> overrides = common;
     const std::vector<std::string> own = Texts(path, changes);
     overrides.insert(overrides.end(), own.begin(), own.end());
+    RefuseKeysOfStudy(overrides);
     file.arms.push_back({name.scalar, config, overrides});
   }
   return file;
+}
+
+void RefuseKeysOfStudy(std::span<const std::string> overrides) {
+  for (const std::string& text : overrides) {
+    if (text.starts_with("run.seed=")) {
+      throw Error(text, "every run of a study has a seed of its own", "use --first-seed and --seeds");
+    }
+    if (text.starts_with("run.dir=")) {
+      throw Error(text, "every run of a study has a directory of its own", "use --dir");
+    }
+  }
 }
 
 }  // namespace augur

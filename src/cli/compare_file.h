@@ -41,4 +41,7 @@ struct CompareFile {
 // naming file and line.
 CompareFile ReadCompareFile(const std::string& path);
 
+// Throws Error where key=value pairs set what a study gives each of its runs.
+void RefuseKeysOfStudy(std::span<const std::string> overrides);
+
 }  // namespace augur

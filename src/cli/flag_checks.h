@@ -31,6 +31,18 @@ inline CLI::Validator AtLeast(int64_t least) {
       "");
 }
 
+inline CLI::Validator Within(int64_t least, int64_t most) {
+  return CLI::Validator(
+      [least, most](std::string& text) {
+        int64_t value = 0;
+        const std::string fault = ParseWhole(text, &value);
+        if (!fault.empty()) return fault;
+        return value < least || value > most ? fmt::format("{} is not within {} and {}", value, least, most)
+                                             : "";
+      },
+      "");
+}
+
 // A seed: 0 to 2^64 - 1.
 inline CLI::Validator Seed() {
   return CLI::Validator(

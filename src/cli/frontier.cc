@@ -113,7 +113,7 @@ void AddFrontierCommand(CLI::App& app) {
   command->add_option("CONFIG", flags->plan.words, "A file with a grid, and key=value for every run")
       ->required();
   command->add_option("--seeds", flags->plan.seeds, "How many seeds; by default the file's, or 4")
-      ->check(AtLeast(1));
+      ->check(Within(1, kMostSeeds));
   command->add_option("--first-seed", flags->plan.first_seed, "The first of them")
       ->check(AtLeast(0))
       ->capture_default_str();
@@ -122,7 +122,7 @@ void AddFrontierCommand(CLI::App& app) {
   command
       ->add_option("--workers", flags->workers,
                    "How many runs at once on this machine; by default one a core, or one on a GPU")
-      ->check(AtLeast(1));
+      ->check(Within(1, kMostWorkers));
   command->add_option("--level", flags->level, "Of the confidence intervals")
       ->check(CLI::Range(0.5, 0.999))
       ->capture_default_str();

@@ -116,6 +116,7 @@ FrontierPlan MakeFrontierPlan(const FrontierPlanOptions& options) {
   for (const std::string& word : options.words) {
     (word.find('=') == std::string::npos ? files : changes).push_back(word);
   }
+  RefuseKeysOfStudy(changes);
   if (files.size() != 1) {
     throw Error("frontier", fmt::format("{} files were named", files.size()),
                 "name one, for example recipes/frontier-tiny.yaml");

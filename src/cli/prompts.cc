@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "data/prompt_order.h"
 #include "data/prompt_set.h"
 #include "reward/verifier.h"
@@ -63,7 +64,7 @@ void AddPromptsCommand(CLI::App& app) {
       app.add_subcommand("prompts", "Show prompt sets (JSONL, Parquet) as training will read them");
   const auto options = std::make_shared<PromptsFlags>();
   command->add_option("FILE", options->files, "JSONL or Parquet files")->required();
-  command->add_option("--limit", options->limit, "how many to show (default: one epoch)");
+  command->add_option("--limit", options->limit, "how many to show (default: one epoch)")->check(AtLeast(0));
   command->add_option("--prompt-key", options->columns.prompt,
                       "column of the prompt (default: prompt, problem or question)");
   command->add_option("--answer-key", options->columns.answer,
@@ -72,8 +73,10 @@ void AddPromptsCommand(CLI::App& app) {
                       "column of the data source (default: data_source, else the file's name)");
   command->add_option("--template", options->columns.prompt_template,
                       "text around prompts that are plain text, with {prompt} in their place");
-  command->add_option("--shuffle", options->shuffle, "show them in the shuffled order of this seed");
-  command->add_option("--start", options->start, "position to begin at; epochs follow one another");
+  command->add_option("--shuffle", options->shuffle, "show them in the shuffled order of this seed")
+      ->check(Seed());
+  command->add_option("--start", options->start, "position to begin at; epochs follow one another")
+      ->check(AtLeast(0));
   const CLI::Option* verifier = command->add_option("--verifier", options->verifier,
                                                     "warn of answers that cannot match themselves under this "
                                                     "verifier (augur verify), or under the one that "

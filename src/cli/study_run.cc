@@ -28,7 +28,9 @@ constexpr const char* kBreakdownFile = "breakdown.json";
 
 void ExpectSameConfig(const RlConfig& config) {
   const fs::path run = config.run.dir;
-  const std::vector<std::string> changed = ChangedKeys(ReadRlConfig(run / "config.yaml"), config);
+  const RlConfig before = ReadRlConfig(run / "config.yaml");
+  std::vector<std::string> changed = ChangedKeys(before, config);
+  if (const std::string steps = ScheduleChange(before, config); !steps.empty()) changed.push_back(steps);
   if (!changed.empty()) {
     throw Error(run.string(), fmt::format("was trained with another configuration: {}", changed.front()),
                 "choose another --dir, or remove that run");

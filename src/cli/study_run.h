@@ -10,6 +10,9 @@
 
 namespace augur {
 
+// More is a slip of the pen.
+inline constexpr int64_t kMostSeeds = 1 << 16, kMostWorkers = 1 << 10;
+
 struct StudyRun {
   std::string name;  // its directory within the study's
   RlConfig config;

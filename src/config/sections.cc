@@ -223,7 +223,7 @@ void OptimizerFields::Fields(FieldList& list) {
 
 void TrainSection::Fields(FieldList& list) {
   list.Section("train", "The updates.");
-  list.Add("steps", steps, "Steps of rollout and training.").AtLeast(0);
+  list.Add("steps", steps, "Steps of rollout and training.").AtLeast(0).MayChangeOnResume();
   list.Add("minibatch", minibatch,
            "Prompts (with all their responses) in one update; 0 takes all of rollout.prompts.")
       .AtLeast(0);
@@ -237,7 +237,7 @@ void SftSection::Fields(FieldList& list) {
       "from_scratch", from_scratch,
       "Begin with random weights that follow from run.seed; model.path then needs only config.json and a "
       "tokenizer.");
-  list.Add("steps", steps, "Updates.").AtLeast(0);
+  list.Add("steps", steps, "Updates.").AtLeast(0).MayChangeOnResume();
   list.Add("batch", batch, "Sequences in each update.").AtLeast(1).AtMost(1 << 20);
   optimizer.Fields(list);
 }

@@ -33,28 +33,24 @@ std::string WrapAt(const std::string& text, size_t width, const std::string& ind
   return wrapped;
 }
 
-// How many steps a run takes decides what each computes only where the schedule ends with them.
-bool StepsDecide(const RlConfig& config) { return config.train.optimizer.schedule != Schedule::kConstant; }
-bool StepsDecide(const SftConfig& config) { return config.sft.optimizer.schedule != Schedule::kConstant; }
-
-bool Decides(const Field& field, bool steps_decide) {
-  const bool steps = field.key() == "train.steps" || field.key() == "sft.steps";
-  return field.is_saved() && !field.may_change_on_resume() && (steps_decide || !steps);
-}
+bool Decides(const Field& field) { return field.is_saved() && !field.may_change_on_resume(); }
 
 template <typename Config>
 std::vector<std::string> Changes(Config* before, Config* now) {
   const FieldList old_fields = FieldsOf(*before), new_fields = FieldsOf(*now);
-  const bool steps_decide = StepsDecide(*before) || StepsDecide(*now);
   std::vector<std::string> changed;
   for (const std::string_view key : new_fields.Keys()) {
     const Field& was = *old_fields.Find(key);
     const Field& is = *new_fields.Find(key);
-    if (Decides(is, steps_decide) && was.Yaml() != is.Yaml()) {
+    if (Decides(is) && was.Yaml() != is.Yaml()) {
       changed.push_back(fmt::format("{}: {} -> {}", key, was.Yaml(), is.Yaml()));
     }
   }
   return changed;
+}
+
+std::string StepsChange(std::string_view key, int64_t before, int64_t now, bool with_schedule) {
+  return with_schedule && before != now ? fmt::format("{}: {} -> {}", key, before, now) : "";
 }
 
 }  // namespace
@@ -101,5 +97,14 @@ std::string ToMarkdown(const FieldList& fields) {
 
 std::vector<std::string> ChangedKeys(RlConfig before, RlConfig now) { return Changes(&before, &now); }
 std::vector<std::string> ChangedKeys(SftConfig before, SftConfig now) { return Changes(&before, &now); }
+
+std::string ScheduleChange(const RlConfig& before, const RlConfig& now) {
+  return StepsChange("train.steps", before.train.steps, now.train.steps,
+                     now.train.optimizer.schedule != Schedule::kConstant);
+}
+std::string ScheduleChange(const SftConfig& before, const SftConfig& now) {
+  return StepsChange("sft.steps", before.sft.steps, now.sft.steps,
+                     now.sft.optimizer.schedule != Schedule::kConstant);
+}
 
 }  // namespace augur

@@ -18,9 +18,13 @@ std::string HelpText(const FieldList& fields);
 std::string ToMarkdown(const FieldList& fields);
 
 // "train.lr: 1e-06 -> 2e-06" for every key that decides what is computed and whose value differs, in order;
-// those marked MayChangeOnResume are passed over, as are train.steps and sft.steps unless the schedule ends
-// with them.
+// those marked MayChangeOnResume are passed over.
 std::vector<std::string> ChangedKeys(RlConfig before, RlConfig now);
 std::vector<std::string> ChangedKeys(SftConfig before, SftConfig now);
+
+// "train.steps: 40 -> 60" where a schedule ends with the steps, so that the learning rate takes another
+// course; otherwise empty.
+std::string ScheduleChange(const RlConfig& before, const RlConfig& now);
+std::string ScheduleChange(const SftConfig& before, const SftConfig& now);
 
 }  // namespace augur

@@ -146,7 +146,11 @@ TEST_F(ConfigTest, ResumeComparesOnlyWhatDecidesTheResult) {
             0);
   EXPECT_EQ(changed({"train.lr=2e-6", "mask.delta=0.05"}),
             (std::vector<std::string>{"mask.delta: 0.15 -> 0.05", "train.lr: 1e-06 -> 2e-06"}));
-  EXPECT_EQ(changed({"train.steps=5", "train.schedule=cosine"}).size(), 2);
+  EXPECT_EQ(changed({"train.steps=5", "train.schedule=cosine"}).size(), 1);
+  EXPECT_EQ(ScheduleChange(config, Read(kSmall, {"train.steps=5"})), "");
+  EXPECT_EQ(ScheduleChange(Read(kSmall, {"train.steps=4"}),
+                           Read(kSmall, {"train.steps=5", "train.schedule=cosine"})),
+            "train.steps: 4 -> 5");
 }
 
 TEST_F(ConfigTest, TheSectionMaskHasTheFieldsOfARule) {

@@ -146,3 +146,17 @@ def test_no_token_outside_is_said_with_what_to_change(tmp_path):
 def test_a_loss_that_is_not_the_masked_surrogate_is_refused(tmp_path, override):
     done = analyze(tmp_path, override, "mask=clip", check=False)
     assert done.returncode == 2 and override.split("=")[0].split(".")[0] in done.stderr
+
+
+def test_a_run_is_not_replaced_by_its_analysis(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("")
+    (tmp_path / "config.yaml").write_text("mine")
+    done = analyze(tmp_path, check=False)
+    assert done.returncode == 2 and f"{tmp_path}: holds a run" in done.stderr
+    assert f"run.dir={tmp_path}-analysis" in done.stderr and (tmp_path / "config.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("flag", ["--sequences", "--seeds"])
+def test_numbers_beyond_reason_are_refused(tmp_path, flag):
+    done = analyze(tmp_path / "new", flags=[flag, 10**12], check=False)
+    assert done.returncode == 2 and "is not within" in done.stderr and not (tmp_path / "new").exists()

@@ -118,3 +118,18 @@ def test_mistakes_in_the_file_are_named(comparison, text, message):
     comparison.write_text(text)
     done = run_augur("compare", comparison, "--dir", comparison.parent / "out", check=False)
     assert done.returncode == 2 and message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["run.seed=3"], "run.seed=3: every run of a study has a seed of its own; use --first-seed"),
+        (["run.dir=elsewhere"], "run.dir=elsewhere: every run of a study has a directory of its own; use --dir"),
+        (["--seeds", 100_000_000_000], "100000000000 is not within 1 and 65536"),
+        (["--workers", 1_000_000], "1000000 is not within 1 and 1024"),
+    ],
+)
+def test_what_a_study_decides_itself_or_cannot_hold_is_refused(comparison, flags, message):
+    done = run_augur("compare", comparison, *flags, check=False)
+    assert done.returncode == 2 and message in done.stderr
+    assert not (comparison.parent / "out").exists()

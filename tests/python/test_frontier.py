@@ -131,6 +131,8 @@ def test_a_half_done_frontier_can_be_drawn(grid):
         (("grid:\n  lr_factor: [1, 300]\n  updates_per_batch: [2, 8]\n", ""), "has no grid"),
         (("lr_factor: [1, 300]", "lr_factor: 1"), "grid"),
         (("seeds: 2", "seeds: two"), "seeds"),
+        (("seeds: 2", "seeds: 100000000000"), "from 1 to 65536"),
+        (("eval.every=1", "eval.every=1, run.seed=3"), "every run of a study has a seed of its own"),
     ],
 )
 def test_a_faulty_grid_is_refused_before_anything_is_trained(grid, change, message):

@@ -196,3 +196,9 @@ def test_a_malformed_row_is_named_with_file_and_line(tmp_path):
         done = run_augur("prompts", file, check=False)
         assert done.returncode == 2
         assert f"augur: {file}:2: no prompt" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--limit", "--start", "--shuffle"])
+def test_negative_numbers_are_refused(flag):
+    done = run_augur("prompts", "task:sort:count=10:seed=1", flag, -1, check=False)
+    assert done.returncode == 2 and flag in done.stderr and "-1" in done.stderr

@@ -92,6 +92,20 @@ def test_the_next_command_with_other_settings_is_refused_not_sent_to_the_abandon
     assert plain.returncode == 2 and "global_step_5" in plain.stderr and "train.lr: 0.02 -> 0.01" in plain.stderr
 
 
+def test_more_steps_need_no_leave_even_where_the_schedule_ends_with_them(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=2, train__schedule="cosine", train__min_lr_ratio=0.5)
+    run_augur("train", config)
+    done = run_augur("train", config, "train.steps=4")
+    assert "train.steps: 2 -> 4: from here on the learning rate follows" in done.stderr
+    rates = [line["data"]["actor/lr"] for line in read_metrics(tmp_path / "run") if "actor/lr" in line["data"]]
+    whole = small_config(
+        tmp_path, policy, name="whole", train__steps=4, train__schedule="cosine", train__min_lr_ratio=0.5
+    )
+    run_augur("train", whole)
+    expected = [line["data"]["actor/lr"] for line in read_metrics(tmp_path / "whole") if "actor/lr" in line["data"]]
+    assert len(rates) == 4 and rates[2:] == expected[2:] and rates[1] < expected[1]
+
+
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("resume", ["4", "never"])
 def test_the_same_command_goes_on(tmp_path, config, resume, stop):

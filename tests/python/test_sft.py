@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from conftest import PROGRAM, run_augur
-from train_runs import make_policy, read_metrics, without_times
+from train_runs import make_policy, read_metrics, small_config, without_times
 
 STEPS = 8
 ROWS = [("3 1 2", "1 2 3"), ("9 8", "8 9"), ("5 4 7 6", "4 5 6 7")]
@@ -261,3 +261,15 @@ def test_changed_data_is_refused(tmp_path, policy):
     assert refused.returncode == 2 and f"{tmp_path / 'run.jsonl'}: other content" in refused.stderr
     run_augur("sft", config, "sft.steps=1", "run.resume=never")
     assert (tmp_path / "run" / "checkpoints" / "abandoned-1" / "model").is_dir()
+
+
+def test_the_run_of_another_command_is_named_and_left_alone(tmp_path, policy):
+    run_augur("sft", write_sft(tmp_path, policy, steps=1))
+    config = small_config(tmp_path, policy, train__steps=1)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    done = run_augur("train", config, check=False)
+    assert done.returncode == 2 and f"{tmp_path / 'run'}: holds a run of augur sft; set run.dir" in done.stderr
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    run_augur("train", config, "run.resume=never")
+    done = run_augur("sft", write_sft(tmp_path, policy, steps=1), check=False)
+    assert done.returncode == 2 and "holds a run of augur train" in done.stderr

@@ -12,6 +12,7 @@
 #include "base/hub.h"
 #include "base/run_directory.h"
 #include "base/run_lock.h"
+#include "base/yaml.h"
 #include "data/fingerprint.h"
 #include "metrics/metrics_file.h"
 #include "metrics/tensorboard.h"
@@ -53,6 +54,7 @@ class Loop {
  private:
   void Begin();
   ResumePlan MakePlan(std::optional<Resume>* resume) const;
+  void RefuseOtherCommand() const;
   std::vector<std::string> DataChanges(const fs::path& checkpoint) const;
   void Load(const fs::path& checkpoint);
   void Steps();
@@ -95,10 +97,20 @@ Loop::Loop(const RunSetup& setup, StepWork& work)
   Begin();
 }
 
+void Loop::RefuseOtherCommand() const {
+  const fs::path file = run_ / kRunConfig;
+  if (setup_.run.resume == "never" || !fs::exists(file)) return;
+  const std::string other = setup_.name == "train" ? "sft" : "train";
+  if (ParseYaml(ReadFile(file), file.string()).Find(other) == nullptr) return;
+  throw Error(run_.string(), fmt::format("holds a run of augur {}", other),
+              fmt::format("set run.dir to another directory; run.resume=never moves that run aside"));
+}
+
 // The first rank decides; the others learn where to go on from, and whether that is part of this run.
 ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
   ResumePlan plan;
   ranks_.OnFirst([&] {
+    RefuseOtherCommand();
     resume->emplace(setup_.run, store_);
     const auto data_changes = [this](const fs::path& checkpoint) { return DataChanges(checkpoint); };
     plan = (*resume)->Plan(setup_.config_changes, data_changes);
@@ -107,6 +119,11 @@ ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
     for (std::string& file : DataChanges(*plan.checkpoint)) changed.push_back(std::move(file));
     RefuseChanges(setup_.run, *plan.checkpoint, changed);
     plan.changed = !changed.empty();
+    if (const std::string steps = setup_.schedule_change(*plan.checkpoint / kCheckpointConfig);
+        !steps.empty()) {
+      fmt::print(stderr, "{}: from here on the learning rate follows the schedule of the new number\n",
+                 steps);
+    }
   });
   const std::string from = ranks_.FromFirst(plan.checkpoint ? plan.checkpoint->string() : "");
   if (!from.empty()) plan.checkpoint = from;

@@ -65,6 +65,8 @@ struct RunSetup {
   std::string yaml;  // every key
   // Names the keys in which a saved configuration computes something else.
   std::function<std::vector<std::string>(const std::filesystem::path& file)> config_changes;
+  // Names the change of steps that gives the learning rate another course; empty where there is none.
+  std::function<std::string(const std::filesystem::path& file)> schedule_change;
   // Called with `yaml` when all checks have passed and nothing in the run directory has changed yet; `anew`
   // where steps that are there will be moved aside.
   std::function<void(const std::string& yaml, bool anew)> begins = {};

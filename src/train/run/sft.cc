@@ -184,7 +184,8 @@ RunResult RunSft(const SftConfig& given) {
       .steps = config.sft.steps,
       .data_files = config.data.train,
       .yaml = ToYaml(FieldsOf(resolved)),
-      .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadSftConfig(file), config); }};
+      .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadSftConfig(file), config); },
+      .schedule_change = [&](const fs::path& file) { return ScheduleChange(ReadSftConfig(file), config); }};
   SftConfig used = config;
   used.parallel.shard = ChooseRunShard(config);
   std::optional<SftWork> work;

@@ -441,6 +441,7 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       .data_files = files,
       .yaml = ToYaml(FieldsOf(resolved)),
       .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadRlConfig(file), config); },
+      .schedule_change = [&](const fs::path& file) { return ScheduleChange(ReadRlConfig(file), config); },
       .begins = options.begins,
       .logged = options.logged,
       .evaluated = options.evaluated,
