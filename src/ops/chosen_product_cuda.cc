@@ -110,7 +110,7 @@ T ReadConfig(const cublasLtMatmulAlgo_t& kernel, cublasLtMatmulAlgoConfigAttribu
 
 // The kernel of the choice among those that cuBLAS offers; nothing where it is not among them.
 std::optional<cublasLtMatmulAlgo_t> FindKernel(const Problem& problem, const Choice& choice) {
-  constexpr int kOffers = 16;
+  constexpr int kOffers = 64;
   cublasLtMatmulPreference_t made = nullptr;
   Check(cublasLtMatmulPreferenceCreate(&made));
   const Handle<cublasLtMatmulPreference_t> preference(made);
