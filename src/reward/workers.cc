@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -25,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/stop_signals.h"
 
 namespace augur {
 namespace {
@@ -64,9 +66,13 @@ class RewardWorkers::Pool {
         workers_(static_cast<size_t>(options_.workers)),
         wake_(::eventfd(0, EFD_CLOEXEC)) {
     thread_ = std::thread([this] { Work(); });
+    std::future<void> loaded = loaded_.get_future();
     try {
-      loaded_.get_future().get();
+      while (loaded.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) CheckStop();
+      loaded.get();
     } catch (...) {
+      stop_ = true;
+      Wake();
       thread_.join();
       ::close(wake_);
       throw;

@@ -38,7 +38,7 @@ struct RewardWorkerOptions {
 class RewardWorkers {
  public:
   // Starts the processes and waits until all have loaded the function. Throws Error, after showing the
-  // traceback, where it cannot be loaded.
+  // traceback, where it cannot be loaded, and Stopped as CheckStop says.
   explicit RewardWorkers(RewardWorkerOptions options);
   ~RewardWorkers();
   RewardWorkers(const RewardWorkers&) = delete;

@@ -208,6 +208,19 @@ def test_a_signal_ends_an_evaluation_whose_function_hangs(tmp_path, guesses):
     assert time.monotonic() - began < 10  # its calls would take ten minutes
 
 
+def test_a_signal_ends_a_run_whose_function_is_still_loading(tmp_path, guesses):
+    begun = tmp_path / "begun"
+    (tmp_path / "slow.py").write_text(f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(600)\n")
+    process = start(small_config(tmp_path, **guesses, reward__python=f"{tmp_path / 'slow.py'}:score"))
+    while not begun.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0 and "stopped by SIGTERM before it began; nothing was changed" in out, err
+    assert not made_by(tmp_path / "run")
+
+
 def test_failures_in_an_evaluation_are_counted(tmp_path, guesses):
     changes = dict(eval__files=guesses["data__train"], eval__samples=4, eval__prompts=0, train__steps=0)
     changes |= dict(reward__python=function(tmp_path, "raises"), reward__error_score=-3)
