@@ -12,11 +12,10 @@ augur_library(libyaml yaml.h yaml)
 augur_library(pcre2 pcre2.h pcre2-8)
 augur_library(utf8proc utf8proc.h utf8proc)
 
-# Debian has fmt as a shared library alone, and a package must hold its own: the headers, with every inline function kept.
+# Debian has fmt as a shared library alone, and a package must hold its own.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_library(augur_fmt STATIC cmake/fmt.cc)
-  target_compile_definitions(augur_fmt PRIVATE FMT_HEADER_ONLY INTERFACE FMT_SHARED)
-  target_compile_options(augur_fmt PRIVATE -fkeep-inline-functions -ffunction-sections)
+  target_compile_options(augur_fmt PRIVATE -O1 -ffunction-sections)
 else()
   add_library(augur_fmt INTERFACE)
   target_link_libraries(augur_fmt INTERFACE fmt::fmt)

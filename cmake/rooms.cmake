@@ -1,9 +1,12 @@
-# augur_room(NAME LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
+# augur_room(NAME [HOT | TORCH] LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
+#
+# HOT rooms compute. The others call kernels and wait for them, or for files: they compile with -O1, in two thirds of the
+# time of -O3, over a precompiled header: that of `base`, or with TORCH that of `ops`.
 #
 # Kernels come in ladders x_cpu.cc and x_cuda.cu (or .cc): where nvcc is missing a *cuda_stub.cc takes the place of the
 # CUDA files and says so when called. attention_cudnn.cc and its stub stand to each other likewise.
 function(augur_room name)
-  cmake_parse_arguments(ROOM "" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(ROOM "HOT;TORCH" "" "LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
   list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
   if(AUGUR_WITH_CUDA)
@@ -28,8 +31,37 @@ function(augur_room name)
   target_link_libraries(augur_${name} PUBLIC ${ROOM_LIBS})
   augur_compile_flags(augur_${name})
   if(AUGUR_UNITY AND NOT name STREQUAL kernels)
-    # Several sources in one compilation: what they include is read once. Kernels stay apart: each has its own flags.
-    set_target_properties(augur_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # Several sources in one compilation: what they include is read once, and what they instantiate compiled once.
+    # Kernels stay apart: each has its own flags.
+    set_target_properties(augur_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 20)
+  endif()
+  set_target_properties(augur_${name} PROPERTIES AUGUR_ROOM_TORCH ${ROOM_TORCH})
+  if(ROOM_TORCH)
+    augur_precompile(augur_${name} augur_ops)
+  elseif(NOT ROOM_HOT)
+    augur_precompile(augur_${name} augur_base)
+  endif()
+endfunction()
+
+# Read once for all targets. Sources still include what they use.
+set(AUGUR_HEADERS
+  <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <span> <sstream> <string> <string_view>
+  <variant> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
+set(AUGUR_TORCH_HEADERS
+  <ATen/Context.h> <ATen/Parallel.h> <ATen/TensorOperators.h> <ATen/core/Tensor.h> <ATen/core/grad_mode.h>
+  <ATen/ops/cat.h> <ATen/ops/empty.h> <ATen/ops/zeros.h>
+  <torch/csrc/autograd/autograd.h> <torch/csrc/autograd/custom_function.h> <torch/library.h>)
+
+# augur_precompile(TARGET OWNER): with -O1 and the precompiled header of OWNER, augur_base or augur_ops; g++ refuses one
+# that was made with other options, -fPIE among them, which programs have.
+function(augur_precompile target owner)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1;-fPIC>")
+  if(NOT target STREQUAL owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  elseif(owner STREQUAL augur_ops)
+    target_precompile_headers(${target} PRIVATE ${AUGUR_HEADERS} ${AUGUR_TORCH_HEADERS})
+  else()
+    target_precompile_headers(${target} PRIVATE ${AUGUR_HEADERS})
   endif()
 endfunction()
 
@@ -39,7 +71,9 @@ set(AUGUR_FALSE_ALARMS -Wno-psabi -Wno-restrict -Wno-array-bounds -Wno-stringop-
 
 function(augur_compile_flags target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror>
-                                           "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:${AUGUR_FALSE_ALARMS}>")
+                                           "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:${AUGUR_FALSE_ALARMS}>"
+                                           # g++ looks for memory to free from here on, not from 128 MB: 15% of its time
+                                           $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)
   if(AUGUR_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${AUGUR_SANITIZE} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=all)

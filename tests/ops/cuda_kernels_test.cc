@@ -1,5 +1,6 @@
 // The operators on a GPU beside their references on the CPU in float32.
 #include <ATen/Context.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linear.h>

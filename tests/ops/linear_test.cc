@@ -1,7 +1,9 @@
 #include "ops/linear.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
