@@ -94,6 +94,21 @@ std::string CountdownText(const Json& row) {
       row["numbers"].dump(), row["target"].dump());
 }
 
+// What a verifier compares with: often the last line of a solution, or its number alone.
+const Json* FindGroundTruth(const Json& row, const PromptColumns& columns) {
+  return FindColumn(row, columns.answer, {"reward_model.ground_truth", "label", "answer", "solution"});
+}
+
+// What is learned word by word. A ground truth alone is no answer unless it is named as one.
+const Json* FindWholeAnswer(const Json& row, const PromptColumns& columns, const std::string& where) {
+  const Json* answer = FindColumn(row, columns.answer, {"solution", "answer", "label"});
+  if (answer == nullptr && columns.answer.empty() && Find(row, "reward_model.ground_truth") != nullptr) {
+    throw Error(where, "has a ground truth for a verifier (reward_model.ground_truth) and no answer to learn",
+                "name the column of the answer with data.answer_key, this one if it is the answer");
+  }
+  return answer;
+}
+
 }  // namespace
 
 Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where) {
@@ -113,7 +128,7 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   }
 
   const Json* answer =
-      FindColumn(row, columns.answer, {"reward_model.ground_truth", "label", "answer", "solution"});
+      columns.whole_answers ? FindWholeAnswer(row, columns, where) : FindGroundTruth(row, columns);
   if (answer != nullptr) {
     prompt.ground_truth = columns.whole_answers ? *answer : FinalAnswer(*answer);
   } else if (columns.answer.empty() && IsCountdown(row)) {

@@ -24,7 +24,8 @@ struct PromptColumns {
   // with "Answer:". Empty: nothing around it.
   std::string prompt_template = {};
   bool answer_required = true;  // otherwise a row may have none
-  // Take answers as they stand; otherwise of a GSM8K solution only the number after its last "####".
+  // Take answers as they stand, from solution, answer or label; otherwise of a GSM8K solution only the number
+  // after its last "####".
   bool whole_answers = false;
   // Keep each row, for reward functions that read its columns.
   bool keep_columns = false;

@@ -273,3 +273,18 @@ def test_the_run_of_another_command_is_named_and_left_alone(tmp_path, policy):
     run_augur("train", config, "run.resume=never")
     done = run_augur("sft", write_sft(tmp_path, policy, steps=1), check=False)
     assert done.returncode == 2 and "holds a run of augur train" in done.stderr
+
+
+def test_the_ground_truth_of_a_verifier_is_no_answer_unless_it_is_named(tmp_path, policy):
+    config = write_sft(tmp_path, policy, steps=1)
+    row = {"prompt": "3 1 2", "reward_model": {"ground_truth": "1 2 3"}}
+    (tmp_path / "run.jsonl").write_text(json.dumps(row) + "\n")
+    done = run_augur("sft", config, check=False)
+    assert done.returncode == 2 and "no answer to learn; name the column" in done.stderr
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    run_augur("sft", config, "data.answer_key=reward_model.ground_truth")
+    named = read_metrics(tmp_path / "run")[-1]["data"]["train/loss"]
+    # Where a row has both, its solution is the whole answer.
+    (tmp_path / "run.jsonl").write_text(json.dumps({"prompt": "3 1 2", "answer": "3", "solution": "1 2 3"}) + "\n")
+    run_augur("sft", config, f"run.dir={tmp_path / 'both'}")
+    assert read_metrics(tmp_path / "both")[-1]["data"]["train/loss"] == named
