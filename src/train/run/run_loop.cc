@@ -103,7 +103,7 @@ void Loop::RefuseOtherCommand() const {
   const std::string other = setup_.name == "train" ? "sft" : "train";
   if (ParseYaml(ReadFile(file), file.string()).Find(other) == nullptr) return;
   throw Error(run_.string(), fmt::format("holds a run of augur {}", other),
-              fmt::format("set run.dir to another directory; run.resume=never moves that run aside"));
+              "set run.dir to another directory; run.resume=never moves that run aside");
 }
 
 // The first rank decides; the others learn where to go on from, and whether that is part of this run.
