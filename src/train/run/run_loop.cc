@@ -46,6 +46,15 @@ Metrics FiguresFromJson(const Json& json) {
   return figures;
 }
 
+// Whether a configuration has the section. A damaged file has none: the checkpoints say where a run stands.
+bool HasSection(const fs::path& file, const std::string& name) {
+  try {
+    return ParseYaml(ReadFile(file), file.string()).Find(name) != nullptr;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 class Loop {
  public:
   Loop(const RunSetup& setup, StepWork& work);
@@ -101,7 +110,7 @@ void Loop::RefuseOtherCommand() const {
   const fs::path file = run_ / kRunConfig;
   if (setup_.run.resume == "never" || !fs::exists(file)) return;
   const std::string other = setup_.name == "train" ? "sft" : "train";
-  if (ParseYaml(ReadFile(file), file.string()).Find(other) == nullptr) return;
+  if (!HasSection(file, other)) return;
   throw Error(run_.string(), fmt::format("holds a run of augur {}", other),
               "set run.dir to another directory; run.resume=never moves that run aside");
 }
