@@ -110,7 +110,7 @@ std::pair<at::Tensor, at::Tensor> RmsNormBackward(const at::Tensor& sum, const a
 at::Tensor RmsNormReference(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor normal = wide * at::rsqrt(wide.square().mean(-1, true) + eps);
-  return weight * normal.to(x.scalar_type());
+  return (normal * weight.to(at::kFloat)).to(x.scalar_type());
 }
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {

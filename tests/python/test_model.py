@@ -187,7 +187,7 @@ def test_errors_in_bfloat16_are_no_larger_than_those_of_transformers(device, tmp
         ours.append((scores - exact).abs().mean())
         peers.append((theirs - exact).abs().mean())
         assert ours[-1] < 1.5 * peers[-1], name  # one family's share is chance: roundings fall this way or that
-    assert sum(ours) < 1.03 * sum(peers)
+    assert sum(ours) < sum(peers)
 
 
 SAVED = ["llama-bias", "llama-tied", "qwen3", "qwen3-moe-norm", "mistral", "olmo2-bias", "smollm3-bias"]

@@ -20,9 +20,9 @@ void AddNormRow(int64_t width, const float* added, const float* weight, float ep
   }
   const float inverse = InverseRms(x, width, eps);
   for (int64_t i = 0; i < whole; i += kFloats) {
-    StoreFloats(Rounded<T>(Rounded<T>(LoadFloats(x + i) * inverse) * LoadFloats(weight + i)), y + i);
+    StoreFloats(Rounded<T>(LoadFloats(x + i) * inverse * LoadFloats(weight + i)), y + i);
   }
-  for (int64_t i = whole; i < width; ++i) y[i] = Rounded<T>(Rounded<T>(x[i] * inverse) * weight[i]);
+  for (int64_t i = whole; i < width; ++i) y[i] = Rounded<T>(x[i] * inverse * weight[i]);
 }
 
 template <typename T>

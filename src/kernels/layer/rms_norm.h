@@ -1,4 +1,4 @@
-// RMSNorm: y = round(x / sqrt(mean(x^2) + eps)) * weight, row by row, as transformers rounds it.
+// RMSNorm: y = x / sqrt(mean(x^2) + eps) * weight, row by row, rounded once.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,7 @@ void RmsNormForwardCpu(int64_t rows, int64_t width, const T* x, const T* weight,
       inverse[r] = InverseRms(row.data(), width, eps);
       T* to = y + r * width;
       for (int64_t i = 0; i < width; ++i) {
-        const float normal = static_cast<float>(FromFloat<T>(row[i] * inverse[r]));
-        to[i] = FromFloat<T>(normal * static_cast<float>(weight[i]));
+        to[i] = FromFloat<T>(row[i] * inverse[r] * static_cast<float>(weight[i]));
       }
     }
   }

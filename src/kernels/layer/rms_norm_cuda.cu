@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(kMostThreads)
     LoadVector<kVector>(weight + i, by);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
-      const float normal = static_cast<float>(static_cast<E>(values[v][k] * factor));
-      values[v][k] = static_cast<float>(static_cast<E>(normal * by[k]));
+      values[v][k] = static_cast<float>(static_cast<E>(values[v][k] * factor * by[k]));
       largest = fmaxf(largest, fabsf(values[v][k]));
     }
     if (y != nullptr) StoreVector<kVector>(values[v], y + row + i);
