@@ -24,6 +24,7 @@ from train_runs import (
     make_policy,
     read_lines,
     read_metrics,
+    small_config,
     stands_at,
     train,
     without_times,
@@ -174,6 +175,15 @@ def test_dropping_truncated_responses_leaves_exactly_those_out(tmp_path, policy)
     assert [s["advantage"] for s in cut] == [s["advantage"] for s in ended]  # of the whole group
     assert figures["response_length/clip_ratio"] == pytest.approx(1 - len(ended) / len(whole))
     assert figures["response_length/mean"] == pytest.approx(sum(len(s["response"]) for s in whole) / len(whole))
+
+
+def test_a_step_whose_responses_are_all_left_out_says_so(tmp_path, policy):
+    changes = dict(rollout__max_tokens=1, reward__overlong_buffer=0, log__console="true")
+    config = small_config(tmp_path, policy, algorithm__skip_equal_groups="true", **changes)
+    said = run_augur("train", config, "train.steps=2").stderr
+    assert said.count("step 1 made no update: every response was left out (algorithm.skip_equal_groups)") == 1
+    assert "step 2 made no update" not in said
+    assert [line["data"].get("actor/updates") for line in read_metrics(tmp_path / "run")][-2:] == [0, 0]
 
 
 def test_skipping_equal_groups_leaves_exactly_those_out(tmp_path, guesser, guesses):

@@ -1,6 +1,7 @@
 #include "train/run/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <cmath>
@@ -178,6 +179,7 @@ class RlWork : public StepWork {
   Experience NextExperience(const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
   void GiveUpStep(Experience experience);
+  void WarnOfNoUpdate(int64_t step, const Metrics& metrics);
   void WriteResults(int64_t step, double seconds) const;
   void Learn(int64_t step, const Experience& experience, const StageWatch& watch, StepMetrics* metrics);
 
@@ -196,6 +198,7 @@ class RlWork : public StepWork {
   ExperienceMaker maker_;
   DecisionLog decisions_;
   RunState state_;
+  bool warned_of_no_update_ = false;
   const bool overlaps_;
   std::future<Overlapped> overlapped_;  // generated while the step learns
   OverlapWorker worker_;                // last: it waits for the work before anything the work uses goes
@@ -253,6 +256,7 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
   if (Ranks::World().first()) decisions_.Write(config_.run.dir, step);
   const double seconds = SecondsSince(start);
   Metrics metrics = figures.Values();
+  WarnOfNoUpdate(step, metrics);
   metrics["timing_s/step"] = seconds;
   metrics["perf/time_per_step"] = seconds;
   metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
@@ -367,13 +371,26 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   return "";
 }
 
+// Once: a run whose steps all end so looks as if it trained.
+void RlWork::WarnOfNoUpdate(int64_t step, const Metrics& metrics) {
+  if (metrics.at("actor/updates") + metrics.at("actor/skipped_updates") > 0) return;
+  if (std::exchange(warned_of_no_update_, true) || !config_.log.console || !Ranks::World().first()) return;
+  std::vector<std::string> settings;
+  if (config_.algorithm.drop_truncated) settings.emplace_back("algorithm.drop_truncated");
+  if (config_.algorithm.skip_equal_groups) settings.emplace_back("algorithm.skip_equal_groups");
+  fmt::print(stderr, "augur: warning: step {} made no update: every response was left out{}\n", step,
+             settings.empty() ? "" : fmt::format(" ({})", fmt::join(settings, ", ")));
+}
+
 std::string RlWork::Headline(const Metrics& metrics) const {
   const auto get = [&](const char* name) {
     const auto found = metrics.find(name);
     return found == metrics.end() ? std::nan("") : found->second;
   };
-  std::string text = fmt::format("reward {:.3f}  acc {:.1f}%  masked {:.2f}%", get("critic/score/mean"),
-                                 100 * get("critic/acc/mean"), 100 * get("mask/masked"));
+  std::string text =
+      fmt::format("reward {:.3f}  acc {:.1f}%", get("critic/score/mean"), 100 * get("critic/acc/mean"));
+  text +=
+      get("actor/updates") > 0 ? fmt::format("  masked {:.2f}%", 100 * get("mask/masked")) : "  no update";
   if (state_.after) text += fmt::format("  held-out {:.1f}%", 100 * *state_.after);
   return text;
 }
