@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
-#include <numbers>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -13,6 +11,7 @@
 #include "base/random.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/busy_process.h"
+#include "cli/bench/lengths.h"
 #include "cli/bench/measure.h"
 #include "cli/flag_checks.h"
 #include "kernels/simd/isa.h"
@@ -30,14 +29,12 @@ struct RolloutBenchFlags {
   std::string shape = "smollm2-135m";
   std::string device = "auto";
   std::string precision = "bf16", kv_precision = "bf16";
-  std::string lengths = "equal";
+  ResponseLengths lengths;
   double memory_share = 0.5;
   int64_t batch = 32, samples = 1, prompt = 64, new_tokens = 64, support = 20;
   int64_t max_batch = 0, threads = 0;
   int rounds = 3;
   bool with_load = false, parts = false, json = false;
-
-  bool long_tailed() const { return lengths == "long-tailed"; }
 };
 
 struct RolloutRuns {
@@ -46,23 +43,13 @@ struct RolloutRuns {
   EngineStats stats;
 };
 
-// The length of a response: log-normal, as those of reasoning models are, with an eighth of `most` as its
-// median, 2% of all as long as `most`.
-int64_t LongTailedLength(uint64_t key, int64_t most) {
-  const Philox random = Philox::At(8, 0, key);
-  const double normal =
-      std::sqrt(-2 * std::log(random.Uniform(0))) * std::cos(2 * std::numbers::pi * random.Uniform(1));
-  const double length = static_cast<double>(most) / 8 * std::exp(normal);
-  return std::clamp<int64_t>(std::llround(length), 1, most);
-}
-
 std::vector<GenerateRequest> RandomRequests(const RolloutBenchFlags& options, int64_t vocab_size) {
   std::vector<GenerateRequest> requests;
   for (int64_t i = 0; i < options.batch; ++i) {
     GenerateRequest& request = requests.emplace_back();
     request.key = static_cast<uint64_t>(i);
     request.where = fmt::format("prompt {}", i + 1);
-    if (options.long_tailed()) request.max_tokens = LongTailedLength(request.key, options.new_tokens);
+    request.max_tokens = options.lengths.Of(request.key, options.new_tokens);
     for (int64_t t = 0; t < options.prompt; ++t) {
       const Philox random = Philox::At(7, static_cast<uint64_t>(t), request.key);
       request.tokens.push_back(static_cast<int32_t>(random.word[0] % static_cast<uint64_t>(vocab_size)));
@@ -144,7 +131,7 @@ Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutR
           {"samples", options.samples},
           {"prompt", options.prompt},
           {"new", options.new_tokens},
-          {"lengths", options.lengths},
+          {"lengths", options.lengths.kind},
           {"support", options.support},
           {"new_tokens_per_s", rate(runs.stats.new_tokens, runs.seconds)},
           {"decode_tokens_per_s", rate(runs.stats.new_tokens, runs.stats.decode_seconds)},
@@ -163,7 +150,7 @@ void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
   const auto figure = [&](const char* key) { return figures[key].get<double>(); };
   fmt::print("rollout, {}, {}, {}: {} x {} x ({} prompt + {}{} new), top-{} recorded\n", text("model"),
              text("device"), options.precision, options.batch, options.samples, options.prompt,
-             options.long_tailed() ? "up to " : "", options.new_tokens, options.support);
+             options.lengths.long_tailed() ? "up to " : "", options.new_tokens, options.support);
   if (text("device") == "cpu") {
     fmt::print("  {} instructions, {} threads\n", text("cpu"), figures["threads"].get<int64_t>());
   }
@@ -244,11 +231,7 @@ void AddBenchRollout(CLI::App& bench) {
   count("--samples", &options->samples, 1, "Responses to each");
   count("--prompt", &options->prompt, 1, "Tokens in each prompt");
   count("--new", &options->new_tokens, 1, "Tokens generated after each");
-  command
-      ->add_option("--lengths", options->lengths,
-                   "equal, or long-tailed: log-normal with an eighth of --new as the median, --new at most")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"equal", "long-tailed"}));
+  options->lengths.AddFlag(command);
   count("--support", &options->support, 0, "Most likely tokens recorded with the sampled one");
   count("--rounds", &options->rounds, 1, "The fastest of this many counts, after one to warm up");
   count("--max-batch", &options->max_batch, 0, "Most sequences decoded at once; 0 takes what fits");

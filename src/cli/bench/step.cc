@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "cli/bench/bench.h"
+#include "cli/bench/lengths.h"
 #include "cli/bench/measure.h"
 #include "model/load.h"
 #include "model/shapes.h"
@@ -22,21 +23,24 @@ namespace {
 
 struct StepBenchFlags {
   std::string shape = "smollm2-135m", device = "cpu", precision = "bf16", checkpoint = "selective";
-  std::string mask = "predictive-kl-aggregated";
+  std::string mask = "predictive-kl-aggregated", kv_precision = "bf16";
+  ResponseLengths lengths;
   int64_t prompts = 16, group = 8, prompt = 256, new_tokens = 1024, minibatch = 16, micro_tokens = 16384;
   int64_t staleness = 0, steps = 3, lora_rank = 0;
   bool bf16_states = false, bf16_gradients = false;
   bool json = false;
 };
 
-struct Seconds {
-  double generate = 0, update = 0, weights = 0, wait = 0, step = 0;
+struct StepFigures {
+  double generate = 0, update = 0, weights = 0, wait = 0, step = 0;  // seconds
+  double new_tokens = 0, tokens = 0;
 };
 
 RlConfig MakeConfig(const StepBenchFlags& options) {
   RlConfig config;
   const FieldList fields = FieldsOf(config);
   fields.Find("model.precision")->Set(options.precision, "--precision");
+  fields.Find("rollout.kv_precision")->Set(options.kv_precision, "--kv-precision");
   fields.Find("train.checkpoint_activations")->Set(options.checkpoint, "--checkpoint-activations");
   config.run.device = options.device;
   config.rollout.prompts = options.prompts;
@@ -76,9 +80,9 @@ class Bench {
     if (Overlaps(config, device)) waiting_ = Generate();
   }
 
-  Seconds Step(int64_t step) {
+  StepFigures Step(int64_t step) {
     const auto start = Clock::now();
-    Seconds seconds;
+    StepFigures figures;
     const bool overlaps = Overlaps(config_, device_);
     const Experience experience = overlaps ? std::move(waiting_) : Generate();
     std::future<Experience> next;
@@ -87,19 +91,23 @@ class Bench {
     } else {
       engine_.ReleaseMemory();
     }
-    seconds.generate = experience.generate_seconds;
+    figures.generate = experience.generate_seconds;
+    for (const Rollout& rollout : experience.rollouts) {
+      figures.new_tokens += static_cast<double>(rollout.tokens.size());
+      figures.tokens += static_cast<double>(rollout.tokens.size() + static_cast<size_t>(options_.prompt));
+    }
     auto stage = Clock::now();
     StepMetrics metrics;
     learner_.Learn(step, experience, {}, &metrics);
-    seconds.update = SecondsSince(stage);
+    figures.update = SecondsSince(stage);
     stage = Clock::now();
     if (next.valid()) waiting_ = next.get();
-    seconds.wait = SecondsSince(stage);
+    figures.wait = SecondsSince(stage);
     stage = Clock::now();
     engine_.UpdateWeights(model_, step);
-    seconds.weights = SecondsSince(stage);
-    seconds.step = SecondsSince(start);
-    return seconds;
+    figures.weights = SecondsSince(stage);
+    figures.step = SecondsSince(start);
+    return figures;
   }
 
  private:
@@ -109,6 +117,7 @@ class Bench {
     Experience experience;
     for (int64_t i = 0; i < options_.prompts; ++i) {
       requests[i] = {position_++, {}, fmt::format("prompt {}", i)};
+      requests[i].max_tokens = options_.lengths.Of(requests[i].key, options_.new_tokens);
       for (int64_t t = 0; t < options_.prompt; ++t) {
         const uint32_t word = Philox::At(2, requests[i].key, static_cast<uint64_t>(t)).word[0];
         requests[i].tokens.push_back(static_cast<int32_t>(word % model_.config.vocab_size));
@@ -139,15 +148,14 @@ class Bench {
   OverlapWorker overlap_;  // last: it waits for the work before anything the work uses goes
 };
 
-void PrintStepBench(const StepBenchFlags& options, int64_t step, const Seconds& s, double peak) {
-  const auto responses = static_cast<double>(options.prompts * options.group);
-  const double new_tokens = responses * static_cast<double>(options.new_tokens);
-  const double tokens = new_tokens + responses * static_cast<double>(options.prompt);
+void PrintStepBench(const StepBenchFlags& options, int64_t step, const StepFigures& s, double peak) {
   if (options.json) {
     const Json json = {{"what", "step"},
                        {"shape", options.shape},
                        {"device", options.device},
                        {"precision", options.precision},
+                       {"kv_precision", options.kv_precision},
+                       {"lengths", options.lengths.kind},
                        {"staleness", options.staleness},
                        {"lora_rank", options.lora_rank},
                        {"step", step},
@@ -156,7 +164,7 @@ void PrintStepBench(const StepBenchFlags& options, int64_t step, const Seconds& 
                        {"wait_s", s.wait},
                        {"weights_s", s.weights},
                        {"step_s", s.step},
-                       {"tokens_per_second", tokens / s.step},
+                       {"tokens_per_second", s.tokens / s.step},
                        {"peak_gib", peak}};
     fmt::print("{}\n", json.dump());
     return;
@@ -165,8 +173,8 @@ void PrintStepBench(const StepBenchFlags& options, int64_t step, const Seconds& 
       "  {:7}: {:7.2f} s, {:6.0f} tokens/s; generation {:.2f} s ({:.0f} new tokens/s), updates {:.2f} s "
       "({:.0f} "
       "tokens/s), waiting {:.2f} s, weights {:.3f} s; peak {:.1f} GiB\n",
-      step == 0 ? "first" : fmt::format("step {}", step), s.step, tokens / s.step, s.generate,
-      new_tokens / s.generate, s.update, tokens / s.update, s.wait, s.weights, peak);
+      step == 0 ? "first" : fmt::format("step {}", step), s.step, s.tokens / s.step, s.generate,
+      s.new_tokens / s.generate, s.update, s.tokens / s.update, s.wait, s.weights, peak);
 }
 
 void RunStepBench(const StepBenchFlags& options) {
@@ -183,14 +191,16 @@ void RunStepBench(const StepBenchFlags& options) {
   const at::Device device = RunDevice(config.run);
   if (!options.json) {
     fmt::print(
-        "step, {} on {} in {}, {} x {} responses, {} + {} tokens, minibatches of {} prompts, staleness {}\n",
+        "step, {} on {} in {}, {} x {} responses, {} + {}{} tokens, minibatches of {} prompts, staleness "
+        "{}\n",
         options.shape, options.device, options.precision, options.prompts, options.group, options.prompt,
-        options.new_tokens, options.minibatch, options.staleness);
+        options.lengths.long_tailed() ? "up to " : "", options.new_tokens, options.minibatch,
+        options.staleness);
   }
   Bench bench(options, config, device);
   for (int64_t step = 0; step <= options.steps; ++step) {
-    const Seconds seconds = bench.Step(step + 1);
-    PrintStepBench(options, step, seconds, static_cast<double>(PeakMemoryBytes(device)) / (1 << 30));
+    const StepFigures figures = bench.Step(step + 1);
+    PrintStepBench(options, step, figures, static_cast<double>(PeakMemoryBytes(device)) / (1 << 30));
   }
 }
 
@@ -205,10 +215,13 @@ void AddBenchStep(CLI::App& bench) {
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16, fp8_rollout or fp8")
       ->capture_default_str();
+  command->add_option("--kv-precision", options->kv_precision, "Of keys and values: bf16 or fp8")
+      ->capture_default_str();
   command->add_option("--prompts", options->prompts, "Prompts in a step")->capture_default_str();
   command->add_option("--group", options->group, "Responses to each")->capture_default_str();
   command->add_option("--prompt", options->prompt, "Tokens of a prompt")->capture_default_str();
   command->add_option("--new", options->new_tokens, "Tokens of a response")->capture_default_str();
+  options->lengths.AddFlag(command);
   command->add_option("--minibatch", options->minibatch, "Prompts in an update")->capture_default_str();
   command->add_option("--micro-tokens", options->micro_tokens, "Tokens in one forward")
       ->capture_default_str();
