@@ -1,7 +1,6 @@
 """What the scripts for TRL with vLLM share: trainers that keep vLLM's own answers beside what became of them."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,18 +18,21 @@ VARIANTS = {
 }
 
 
-OPTIONS = {"--variants": dict(default=",".join(VARIANTS), help="which to train; GRPOTrainer first")}
+OPTIONS = {
+    "--variants": dict(default=",".join(VARIANTS), help="which to train; GRPOTrainer first"),
+    "--length": dict(type=int, default=128, help="tokens of a response, at most"),
+}
 
 
-def settings(work: Path, steps: int, **more: Any) -> dict:  # noqa: ANN401
+def settings(options: Any, **more: Any) -> dict:  # noqa: ANN401
     return dict(
-        output_dir=str(work / "run"),
+        output_dir=str(options.work / "run"),
         per_device_train_batch_size=SAMPLES,
         num_generations=GROUP,
         steps_per_generation=EVERY,
         gradient_accumulation_steps=1,
-        max_completion_length=128,
-        max_steps=steps,
+        max_completion_length=options.length,
+        max_steps=options.steps,
         learning_rate=1e-6,
         logging_steps=1,
         save_strategy="no",
@@ -74,7 +76,7 @@ def run(report: common.Report, options: Any, model: str, answers: list, **more: 
     """Trains each variant in turn, the plain trainer first, and reports times, their ratios and the mask's figures."""
     times = {}
     for name in options.variants.split(","):
-        trainer = make_trainer(name, model, answers, **settings(options.work, options.steps, **more))
+        trainer = make_trainer(name, model, answers, **settings(options, **more))
         trainer.train()
         times[name] = trainer.summary()
         figures = times[name] | {"tokens": sum(common.history(trainer, "completions/mean_length"))}

@@ -30,6 +30,7 @@ def start_server(model: str, log: Path, eager: bool) -> subprocess.Popen:
     command = [sys.executable, "-c", "from trl.cli.main import main; main()", "vllm-serve", "--model", model]
     command += ["--port", str(PORT), "--host", "127.0.0.1", "--gpu_memory_utilization", "0.2"]
     command += ["--max_model_len", str(common.LENGTH)]
+    command += ["--kv-cache-memory-bytes", "4000000000"]  # measuring free memory fails beside others on the GPU
     command += ["--enforce_eager", "true"] if eager else []
     environment = os.environ | {"NCCL_HOSTID": "server"}
     return subprocess.Popen(command, env=environment, stdout=log.open("w"), stderr=subprocess.STDOUT)
@@ -45,11 +46,11 @@ class KeepingClient(vllm_client.VLLMClient):
     def _post(self, url: str, **kwargs: Any) -> dict:  # noqa: ANN401
         output = super()._post(url, **kwargs)
         if url.endswith("/v1/completions"):
-            _answers.append(lambda: [_rows(choice["logprobs"]) for choice in output["choices"]])
+            _answers.append(lambda: [candidates(choice["logprobs"]) for choice in output["choices"]])
         return output
 
 
-def _rows(logprobs: dict) -> list[dict[int, float]]:
+def candidates(logprobs: dict) -> list[dict[int, float]]:
     """For each token its candidates, from what the server sent: the sampled one and the most likely."""
     rows = []
     for token, value, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True):
@@ -78,7 +79,7 @@ if __name__ == "__main__":
             _answers,
             vllm_mode="server",
             vllm_server_base_url=f"http://127.0.0.1:{PORT}",
-            vllm_server_timeout=180,
+            vllm_server_timeout=300,
         )
     finally:
         server.terminate()

@@ -15,6 +15,14 @@ import pandas
 import common
 
 HERE = Path(__file__).resolve().parent
+ENVIRONMENT = {
+    "VERL_USE_EXTERNAL_MODULES": "augur.verl",
+    "HYDRA_FULL_ERROR": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_prestart_worker_first_driver": "0",  # else a process for each of num_cpus, most of which nobody uses
+}
 
 
 def write_data(path: Path) -> str:
@@ -55,16 +63,25 @@ def overrides(model: str, data: str, work: Path, steps: int, loss_mode: str, str
         "actor_rollout_ref.rollout.name=vllm",
         "actor_rollout_ref.rollout.n=4",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
-        "actor_rollout_ref.rollout.gpu_memory_utilization=0.3",
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.2",
+        # vLLM's measuring of free memory fails where others on the GPU give some back meanwhile
+        "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=4000000000",
         "actor_rollout_ref.rollout.enforce_eager=True",
         "actor_rollout_ref.rollout.max_model_len=128",
+        "actor_rollout_ref.rollout.max_num_seqs=64",
+        "actor_rollout_ref.rollout.max_num_batched_tokens=2048",
+        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=256",
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8",
         "actor_rollout_ref.rollout.agent.num_workers=1",
         "reward.num_workers=1",
         f"reward.custom_reward_function.path={HERE / 'verl_reward.py'}",
         "reward.custom_reward_function.name=compute_score",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-        "ray_kwargs.ray_init.num_cpus=32",
+        "data.dataloader_num_workers=0",
+        "ray_kwargs.ray_init.num_cpus=16",  # what the actors ask for, not cores
+        "+ray_kwargs.ray_init.include_dashboard=False",
+        "+ray_kwargs.ray_init._node_ip_address=127.0.0.1",
+        "+ray_kwargs.ray_init.object_store_memory=1000000000",
         "trainer.logger=[console]",
         "trainer.nnodes=1",
         "trainer.n_gpus_per_node=1",
@@ -95,7 +112,7 @@ if __name__ == "__main__":
     data = write_data(options.work / "words.parquet")
     command = [sys.executable, "-m", "verl.trainer.main_ppo"]
     command += overrides(model, data, options.work, options.steps, options.loss_mode, options.strategy)
-    environment = os.environ | {"VERL_USE_EXTERNAL_MODULES": "augur.verl", "HYDRA_FULL_ERROR": "1"}
+    environment = os.environ | ENVIRONMENT
     with (options.work / "verl.log").open("w") as log:
         done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
     text = (options.work / "verl.log").read_text(errors="replace")
