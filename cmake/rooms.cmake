@@ -30,16 +30,20 @@ function(augur_room name)
   target_include_directories(augur_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(augur_${name} PUBLIC ${ROOM_LIBS})
   augur_compile_flags(augur_${name})
-  if(AUGUR_UNITY AND NOT name STREQUAL kernels)
-    # Several sources in one compilation: what they include is read once, and what they instantiate compiled once.
-    # Kernels stay apart: each has its own flags.
-    set_target_properties(augur_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 20)
-  endif()
+  augur_unity(augur_${name} ${name})
   set_target_properties(augur_${name} PROPERTIES AUGUR_ROOM_TORCH ${ROOM_TORCH})
   if(ROOM_TORCH)
     augur_precompile(augur_${name} augur_ops)
   elseif(NOT ROOM_HOT)
     augur_precompile(augur_${name} augur_base)
+  endif()
+endfunction()
+
+# Several sources in one compilation: what they include is read once, and what they instantiate compiled once.
+# Kernels stay apart: each has its own flags.
+function(augur_unity target room)
+  if(AUGUR_UNITY AND NOT room STREQUAL kernels)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 20)
   endif()
 endfunction()
 

@@ -30,7 +30,7 @@ std::string File(std::string descriptions, size_t data) {
   return descriptions + std::string(data, 'x');
 }
 
-std::string FaultIn(std::string_view file) {
+std::string FaultInGguf(std::string_view file) {
   return MessageOf([&] { ParseGguf(Bytes(file), "m.gguf"); });
 }
 
@@ -60,35 +60,35 @@ TEST(GgufTest, ReadsValuesArraysAndTensors) {
 }
 
 TEST(GgufTest, RefusesWhatIsNotAReadableGgufFile) {
-  EXPECT_TRUE(Says(FaultIn(""), "m.gguf: the file is empty"));
-  EXPECT_TRUE(Says(FaultIn("version https://git-lfs.github.com/spec/v1\n"), "is a git-lfs pointer"));
-  EXPECT_TRUE(Says(FaultIn("GGML"), "does not begin with \"GGUF\""));
-  EXPECT_TRUE(Says(FaultIn("GGUF"), "version of 4 bytes reaches past the end"));
-  EXPECT_TRUE(Says(FaultIn(Head(0, 0, 1)), "has GGUF version 1; Augur reads 2 and 3"));
-  EXPECT_TRUE(Says(FaultIn(Head(0, 0, 0x03000000)), "big-endian"));
+  EXPECT_TRUE(Says(FaultInGguf(""), "m.gguf: the file is empty"));
+  EXPECT_TRUE(Says(FaultInGguf("version https://git-lfs.github.com/spec/v1\n"), "is a git-lfs pointer"));
+  EXPECT_TRUE(Says(FaultInGguf("GGML"), "does not begin with \"GGUF\""));
+  EXPECT_TRUE(Says(FaultInGguf("GGUF"), "version of 4 bytes reaches past the end"));
+  EXPECT_TRUE(Says(FaultInGguf(Head(0, 0, 1)), "has GGUF version 1; Augur reads 2 and 3"));
+  EXPECT_TRUE(Says(FaultInGguf(Head(0, 0, 0x03000000)), "big-endian"));
 }
 
 // Counts come from the file: each is refused where the file ends, before anything is allocated for it.
 TEST(GgufTest, RefusesCountsBeyondTheFile) {
   constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
-  EXPECT_TRUE(Says(FaultIn(Head(0, kHuge)), "key of 8 bytes reaches past the end"));
-  EXPECT_TRUE(Says(FaultIn(Head(kHuge, 0)), "tensor name of 8 bytes reaches past the end"));
-  EXPECT_TRUE(Says(FaultIn(Head(0, 1) + Raw(kHuge) + "x"), "key of 18446744073709551615 bytes"));
+  EXPECT_TRUE(Says(FaultInGguf(Head(0, kHuge)), "key of 8 bytes reaches past the end"));
+  EXPECT_TRUE(Says(FaultInGguf(Head(kHuge, 0)), "tensor name of 8 bytes reaches past the end"));
+  EXPECT_TRUE(Says(FaultInGguf(Head(0, 1) + Raw(kHuge) + "x"), "key of 18446744073709551615 bytes"));
   const auto array = [](GgufValueType type, uint64_t size) {
     return Head(0, 1) + Key("a", GgufValueType::kArray, Raw(static_cast<uint32_t>(type)) + Raw(size));
   };
-  EXPECT_TRUE(Says(FaultIn(array(GgufValueType::kUint64, kHuge / 2)),
+  EXPECT_TRUE(Says(FaultInGguf(array(GgufValueType::kUint64, kHuge / 2)),
                    "array 'a' of 9223372036854775807 values overflows"));
-  EXPECT_TRUE(Says(FaultIn(array(GgufValueType::kUint8, kHuge)), "array of 18446744073709551615 bytes"));
-  EXPECT_TRUE(Says(FaultIn(array(GgufValueType::kString, kHuge)), "string in an array"));
-  EXPECT_TRUE(Says(FaultIn(array(GgufValueType::kArray, 1)), "array 'a' has elements of type 9"));
+  EXPECT_TRUE(Says(FaultInGguf(array(GgufValueType::kUint8, kHuge)), "array of 18446744073709551615 bytes"));
+  EXPECT_TRUE(Says(FaultInGguf(array(GgufValueType::kString, kHuge)), "string in an array"));
+  EXPECT_TRUE(Says(FaultInGguf(array(GgufValueType::kArray, 1)), "array 'a' has elements of type 9"));
   EXPECT_TRUE(
-      Says(FaultIn(Head(0, 1) + Key("a", static_cast<GgufValueType>(77), "")), "unknown value type 77"));
+      Says(FaultInGguf(Head(0, 1) + Key("a", static_cast<GgufValueType>(77), "")), "unknown value type 77"));
 }
 
 TEST(GgufTest, RefusesTensorsWhoseSizeOverflowsOrDoesNotFit) {
   const auto one = [](std::vector<uint64_t> dimensions, uint32_t type, uint64_t offset = 0) {
-    return FaultIn(File(Head(1, 0) + Tensor("t", std::move(dimensions), type, offset), 64));
+    return FaultInGguf(File(Head(1, 0) + Tensor("t", std::move(dimensions), type, offset), 64));
   };
   constexpr uint64_t kBig = uint64_t{1} << 62;
   EXPECT_TRUE(
@@ -106,7 +106,7 @@ TEST(GgufTest, RefusesTensorsWhoseSizeOverflowsOrDoesNotFit) {
 
 TEST(GgufTest, RefusesMisplacedTensors) {
   const auto two = [](uint64_t second_offset, size_t data, std::string_view second_name = "b") {
-    return FaultIn(
+    return FaultInGguf(
         File(Head(2, 0) + Tensor("a", {9}, 0, 0) + Tensor(second_name, {4}, 0, second_offset), data));
   };
   EXPECT_EQ(two(64, 80), "no error");
@@ -117,15 +117,16 @@ TEST(GgufTest, RefusesMisplacedTensors) {
   EXPECT_TRUE(Says(two(64, 97), "17 bytes after the last tensor"));
   EXPECT_TRUE(Says(two(64, 79), "reaches past the end of the data"));
   EXPECT_TRUE(Says(two(64, 80, "a"), "tensor 'a' occurs twice"));
-  EXPECT_TRUE(Says(FaultIn(Head(1, 0) + Tensor("a", {4}, 0, 0)), "the file ends before its tensors"));
+  EXPECT_TRUE(Says(FaultInGguf(Head(1, 0) + Tensor("a", {4}, 0, 0)), "the file ends before its tensors"));
 }
 
 TEST(GgufTest, RefusesDuplicateKeysAndBadAlignment) {
   const std::string key = Key("k", GgufValueType::kUint8, "1");
-  EXPECT_TRUE(Says(FaultIn(Head(0, 2) + key + key), "the key 'k' occurs twice"));
+  EXPECT_TRUE(Says(FaultInGguf(Head(0, 2) + key + key), "the key 'k' occurs twice"));
   for (const uint32_t alignment : {0u, 3u}) {
-    EXPECT_TRUE(Says(FaultIn(Head(0, 1) + Key("general.alignment", GgufValueType::kUint32, Raw(alignment))),
-                     "not a power of two"));
+    EXPECT_TRUE(
+        Says(FaultInGguf(Head(0, 1) + Key("general.alignment", GgufValueType::kUint32, Raw(alignment))),
+             "not a power of two"));
   }
 }
 

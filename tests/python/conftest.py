@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build" / "augur"
 DATA = ROOT / "tests" / "data"
+
+if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
 
 # A GPU machine may have torch and little else; no GPU test stands in this file.
 collect_ignore = [] if importlib.util.find_spec("gguf") else ["test_convert.py"]

@@ -5,12 +5,14 @@ What is made is kept beside the packages, so that it is made once.
 """
 
 import base64
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from conftest import ROOT, run_augur, truth_file
+from conftest import PROGRAM, ROOT, run_augur, truth_file
 from tokenizer_zoo import QWEN2
 
 KEPT = ROOT / ".venv" / "truth" / "made"
@@ -135,13 +137,22 @@ def _smollm2_template() -> str:
     return GGUFReader(truth_file(SMOLLM2_GGUF)).fields["tokenizer.chat_template"].contents()
 
 
+@contextmanager
+def _one_maker() -> Iterator[None]:
+    """Tests run in several processes."""
+    with open(PROGRAM.parent / "published.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def smollm2_model() -> Path:
     """SmolLM2-135M-Instruct as recipes/get-smollm2 makes it: that one where it was made, else one of our own."""
     directory = ROOT / "models" / "smollm2-135m-instruct"
     if not (directory / "model.safetensors").exists():
         directory = KEPT / "smollm2-135m-instruct"
-    if not (directory / "model.safetensors").exists():
-        run_augur("convert", truth_file(SMOLLM2_GGUF), directory)
+    with _one_maker():
+        if not (directory / "model.safetensors").exists():
+            run_augur("convert", truth_file(SMOLLM2_GGUF), directory)
     return directory
 
 
@@ -155,11 +166,12 @@ def tokenizer_directory(name: str) -> Path:
     """tokenizer.json as published, to the byte, and a tokenizer_config.json with the model's chat template."""
     directory = KEPT / name
     file = directory / "tokenizer.json"
-    if not file.exists():
-        make, template = MAKERS[name]
-        content = json.dumps(make(), indent=2, ensure_ascii=False).encode()
-        assert hashlib.sha256(content).hexdigest() == SHA256[name], f"{name}: not the published tokenizer.json"
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": template()}))
-        file.write_bytes(content)
+    with _one_maker():
+        if not file.exists():
+            make, template = MAKERS[name]
+            content = json.dumps(make(), indent=2, ensure_ascii=False).encode()
+            assert hashlib.sha256(content).hexdigest() == SHA256[name], f"{name}: not the published tokenizer.json"
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": template()}))
+            file.write_bytes(content)
     return directory
