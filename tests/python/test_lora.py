@@ -85,6 +85,7 @@ def in_peft(name, tensor):
 
 
 def dump(tmp_path, policy, **changes):
+    tmp_path.mkdir(exist_ok=True)
     settings = {"mask__preset": "none", "run__seed": 3} | changes
     config = write_config(tmp_path / "c.yaml", policy, tmp_path / "run", **settings)
     run_augur("train", config, "--dump-step", tmp_path / "dump", "log.console=false")
@@ -168,6 +169,9 @@ def test_a_fresh_adapter_adds_nothing_and_is_drawn_as_peft_draws_it(policy, tmp_
     names = {name.replace(".default", "") for name, p in other.named_parameters() if p.requires_grad}
     assert names - set(tensors) <= {name for name in names if ".mlp.gate." in name}  # the router is no linear layer
     assert set(tensors) - names == {"base_model.model.model.norm.weight"}
+    dump(tmp_path / "other", policy, **LORA, run__seed=4)
+    others = load_file(tmp_path / "other" / "dump" / "before_adapter" / "adapter_model.safetensors")
+    assert not any(tensor.equal(others[name]) for name, tensor in tensors.items() if "lora_A" in name)
 
 
 def test_an_adapter_of_peft_gives_its_log_probs_and_is_continued(policy, tmp_path):

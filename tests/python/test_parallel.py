@@ -73,7 +73,7 @@ def guesser(tmp_path_factory) -> tuple[Path, Path]:
 
 def rl_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) -> Path:
     """Five steps with everything that looks at the whole batch: three prompts a minibatch, dynamic sampling,
-    evaluation, a KL penalty, an audit, a budget of tokens outside."""
+    evaluation, a KL penalty, an audit."""
     settings = dict(
         data__train=f"[{guesser[1]}]", rollout__prompts=6, rollout__group=3, train__minibatch=3, train__epochs=2,
         train__steps=5, train__lr=0.002, algorithm__dynamic_sampling="true", algorithm__kl_coef=0.1,
@@ -189,6 +189,21 @@ def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, r
     run_augur("train", write_config(tmp_path / "alone.yaml", policy, tmp_path / "alone", **alone))
     run_ranks(ranks, "train", write_config(tmp_path / "ranks.yaml", policy, tmp_path / "ranks", **settings, **changes))
     assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
+
+
+def test_a_budget_of_tokens_outside_is_that_of_all_ranks(tmp_path, guesser):
+    """From the second step on updates begin off policy, so that divergences are more than rounding."""
+    changes = dict(
+        mask__outside_budget=0.2, rollout__staleness=1, train__minibatch=0, train__epochs=1, train__steps=3,
+        train__lr=0.02, algorithm__anchor="rollout", algorithm__dynamic_sampling="false", audit__every=0,
+        eval__files="[]", checkpoint__every=0,
+    )  # fmt: skip
+    run_augur("train", rl_config(tmp_path, guesser, "alone", **changes))
+    run_ranks(2, "train", rl_config(tmp_path, guesser, "ranks", **changes))
+    for line, truth in zip(*(read_metrics(tmp_path / name)[1:] for name in ("ranks", "alone")), strict=True):
+        assert truth["data"]["mask/delta"] > 1e-4
+        for name in ("mask/delta", "mask/outside", "mask/masked"):
+            assert line["data"][name] == pytest.approx(truth["data"][name], rel=1e-3), (line["step"], name)
 
 
 def test_one_rank_of_many_can_be_measured_alone():

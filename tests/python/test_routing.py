@@ -140,3 +140,19 @@ def test_the_load_of_every_expert_is_logged(sparse, tmp_path):
         loads = [data[f"router/load/{e:03}"] for e in range(EXPERTS)]
         assert sum(loads) == pytest.approx(EXPERTS) and data["actor/load_balance_loss"] >= PER_TOKEN * 0.99
         assert data["router/load_min"] <= min(loads) <= max(loads) <= data["router/load_max"]
+
+
+def test_the_load_is_that_of_the_tokens_of_responses(sparse, tmp_path):
+    """All in one update: the shares of the experts that the responses' tokens were computed by."""
+    settings = dict(train__epochs=1, train__minibatch=0, algorithm__entropy_bonus=1e-6, rollout__replay_routing="true")
+    lines, _ = dump(tmp_path, sparse, **settings)
+    chosen = []  # those that computed a token: each position but the last predicts the next
+    for sample in lines:
+        routing = torch.tensor(sample["routing"]).view(-1, LAYERS, PER_TOKEN)
+        chosen.append(routing[len(sample["prompt"]) - 1 :])
+    counts = torch.stack([torch.bincount(c.flatten(), minlength=EXPERTS) for c in torch.cat(chosen).unbind(1)])
+    load = counts / counts.sum(1, keepdim=True) * EXPERTS
+    [data] = [line["data"] for line in read_metrics(tmp_path / "run")]
+    found = [data[f"router/load/{e:03}"] for e in range(EXPERTS)]
+    assert found == pytest.approx(load.mean(0).tolist())
+    assert (data["router/load_min"], data["router/load_max"]) == pytest.approx((float(load.min()), float(load.max())))

@@ -253,6 +253,16 @@ def test_examples_longer_than_the_context_are_named_or_counted(tmp_path, policy)
         assert (done.returncode == 0) == fits, done.stderr
 
 
+def test_examples_longer_than_the_context_lose_the_beginning_of_their_prompt(tmp_path, policy):
+    prompt = " ".join(str(i) for i in range(140))
+    changes = PLAIN_UPDATE | dict(batch=1, data=", overlong: truncate_left")
+    config = write_sft(tmp_path, policy, rows=[(prompt, "1 2 3")], **changes)
+    assert "1 examples cut at the left" in run_augur("sft", config).stderr
+    answer = tokens_of(policy, "1 2 3") + [EOS]
+    kept = tokens_of(policy, prompt)[len(answer) - 129 :]  # 128 are read
+    check_first_step(tmp_path / "run", policy, [(kept, answer)])
+
+
 def test_changed_data_is_refused(tmp_path, policy):
     config = write_sft(tmp_path, policy)
     run_augur("sft", config)

@@ -520,16 +520,21 @@ def test_evaluations_draw_apart_from_training_and_from_prompt_to_prompt(tmp_path
     assert 0 < figures[0]["val-core/guess/acc/mean@1"] < 1
 
 
-def test_best_of_k_counts_the_prompts_with_any_right_answer(tmp_path, guesser, guesses):
+def test_best_of_k_counts_any_right_answer_and_the_majority_of_two_is_the_first(tmp_path, guesser, guesses):
     changes = STILL | EVALUATION | dict(data__train=f"[{guesses}]", eval__files=f"[{guesses}]", log__tokens=0)
     changes |= dict(eval__prompts=1, eval__samples=2, train__steps=0)
-    means = set()
-    for seed in range(6):
+    means, first = set(), set()
+    for seed in range(8):
         figures, _ = train(tmp_path / str(seed), guesser, run__seed=seed, **changes)
         [mean], [best] = evaluations(figures, "mean@2"), evaluations(figures, "best@2/mean")
+        [majority] = evaluations(figures, "maj@2/mean")
         assert best == (mean > 0)
+        if mean == 0.5:
+            first.add(majority)
+        else:
+            assert majority == mean
         means.add(mean)
-    assert means >= {0.0, 0.5}
+    assert means >= {0.0, 0.5} and first == {0.0, 1.0}
 
 
 def test_evaluation_samples_as_its_own_section_says(tmp_path, guesser, guesses):

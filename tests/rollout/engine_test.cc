@@ -182,6 +182,25 @@ TEST(EngineAdmission, LaterOnesJoinTogether) {
   EXPECT_EQ(engine.stats().decode_steps, 5 + 11);
 }
 
+// Room for one long response and one short one: each short one leaves its prompt's pages to the next.
+TEST(EngineAdmission, PagesOfAPromptThatIsDoneAreFree) {
+  const Model model = SmallModel(kLlama);
+  const ModelConfig& config = model.config;
+  const int64_t padded = (config.head_dim + 15) / 16 * 16;
+  const int64_t page = config.layers * config.kv_heads * (config.head_dim + padded) * 16 * 4;
+  auto requests = RandomRequests(std::vector<int>(7, 32));
+  for (size_t i = 1; i < requests.size(); ++i) requests[i].max_tokens = 3;
+  SamplingOptions options = ShortOptions();
+  options.samples = 1;
+  options.max_tokens = 30;
+  EngineOptions tight{.precision = RolloutPrecision::kFp32};
+  tight.max_batch = 2;
+  tight.kv_bytes = 9 * page;
+  Engine engine(model, tight);
+  engine.Generate(requests, options);
+  EXPECT_EQ(engine.stats().decode_steps, 29);  // those of the long one
+}
+
 TEST(EngineAdmission, ARequestMayAskForLess) {
   auto requests = RandomRequests({4, 5, 6});
   requests[1].max_tokens = 3;
