@@ -12,13 +12,21 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from trl.experimental.async_grpo import async_grpo_trainer, packing
+from trl.experimental.async_grpo import async_grpo_trainer, async_rollout_worker, packing
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
 
 import common
 import trl_vllm_serve
 from augur.trl.async_grpo import AugurAsyncGRPOConfig, AugurAsyncGRPOTrainer
 from augur.trl.async_rollout import RecordingLoop, unpack
+
+
+def as_message(tokenizer: Any, ids: list[int], **_: Any) -> dict:  # noqa: ANN401
+    """In place of TRL's parser of tool calls, for which newer transformers want a template in the tokenizer."""
+    return {"role": "assistant", "content": tokenizer.decode(ids)}
+
+
+async_rollout_worker.parse_response = as_message
 
 
 class Keep:

@@ -102,6 +102,14 @@ class Fp8CudaTest : public testing::TestWithParam<Family> {
 
 // Attention is the same kernel for both in a prompt's pass, and exact over a single token: all that is left
 // is rounded alike in rollouts and training.
+testing::AssertionResult SameBits(const at::Tensor& sampled, const at::Tensor& trained) {
+  if (sampled.equal(trained)) return testing::AssertionSuccess();
+  const at::Tensor other = sampled.ne(trained);
+  return testing::AssertionFailure() << other.sum().item<int64_t>() << " of " << other.numel() << " in "
+                                     << other.any(1).sum().item<int64_t>() << " rows, by up to "
+                                     << (sampled - trained).abs().max().item<float>();
+}
+
 TEST_P(Fp8CudaTest, RolloutsAndTrainingRoundToTheSameBits) {
   const std::vector<std::vector<int32_t>> prompts = {
       {5, 9, 33, 2, 60, 7, 7, 1, 20}, {11}, {4, 8, 15, 16, 23, 42}};
@@ -109,10 +117,10 @@ TEST_P(Fp8CudaTest, RolloutsAndTrainingRoundToTheSameBits) {
   for (int32_t t = 0; t < kVocab; ++t) single.push_back({t});
   for (const bool recompute : {false, true}) {
     const ForwardOptions options{.recompute_cheap = recompute};
-    EXPECT_TRUE(Sampled(prompts, true).equal(Trained(prompts, options)));
-    EXPECT_TRUE(Sampled(single, false).equal(Trained(single, options)));
+    EXPECT_TRUE(SameBits(Sampled(prompts, true), Trained(prompts, options)));
+    EXPECT_TRUE(SameBits(Sampled(single, false), Trained(single, options)));
   }
-  EXPECT_TRUE(Sampled(single, false).equal(Trained(single, {.checkpoint_layers = true})));
+  EXPECT_TRUE(SameBits(Sampled(single, false), Trained(single, {.checkpoint_layers = true})));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Fp8CudaTest, testing::ValuesIn(Fp8Families()),
@@ -290,7 +298,9 @@ TEST_P(RoutingCudaTest, RecordsTheCpusExpertsInFloat32) {
 TEST_P(RoutingCudaTest, RecordsTheTrainersExpertsInLowPrecision) {
   const at::NoGradGuard no_grad;
   const Model there = OnGpu(SmallModel(GetParam()), at::kBFloat16);
-  const auto requests = RandomRequests({3, 17, 32, 1, 40, 9, 22});
+  const auto requests = RandomRequests({3, 17, 32, 20, 9, 28, 50});
+  SamplingOptions sampling = Options(70);
+  sampling.end_tokens.clear();
   EngineOptions roomy{.record_routing = true}, tight = roomy, fp8 = roomy;
   tight.kv_bytes = 12 * there.config.layers * 2 * there.config.kv_width() * 32 * 2;
   fp8.precision = RolloutPrecision::kFp8;
@@ -298,7 +308,7 @@ TEST_P(RoutingCudaTest, RecordsTheTrainersExpertsInLowPrecision) {
     const bool rounds = options.precision == RolloutPrecision::kFp8;
     Engine engine(there, options);
     int64_t same = 0, all = 0;
-    for (const Rollout& rollout : engine.Generate(requests, Options(60))) {
+    for (const Rollout& rollout : engine.Generate(requests, sampling)) {
       std::vector<std::vector<int32_t>> sequence = {rollout.prompt_tokens};
       sequence[0].insert(sequence[0].end(), rollout.tokens.begin(), rollout.tokens.end() - 1);
       const auto tokens = static_cast<int64_t>(sequence[0].size());

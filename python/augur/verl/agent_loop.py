@@ -54,18 +54,18 @@ class AugurToolAgentLoop(SupportMixin, ToolAgentLoop):
     """verl's tool_agent, with the support of what the model sampled; what tools wrote has none."""
 
 
+_run_agent_loop = AgentLoopWorker._run_agent_loop
+
+
+# At the module's level, so that Ray sends a worker's class with this function's name: it cannot send a ContextVar.
+async def _tell_and_run(self: AgentLoopWorker, sampling_params: dict, trajectory: dict, **kwargs) -> Any:  # noqa: ANN401
+    token = _validating.set(bool(trajectory["validate"]))
+    try:
+        return await _run_agent_loop(self, sampling_params, trajectory, **kwargs)
+    finally:
+        _validating.reset(token)
+
+
 def tell_validation() -> None:
     """From now on agent loops can tell whether their response is for validation."""
-    run_agent_loop = AgentLoopWorker._run_agent_loop
-    if getattr(run_agent_loop, "_tells_validation", False):
-        return
-
-    async def tell_and_run(self: AgentLoopWorker, sampling_params: dict, trajectory: dict, **kwargs) -> Any:  # noqa: ANN401
-        token = _validating.set(bool(trajectory["validate"]))
-        try:
-            return await run_agent_loop(self, sampling_params, trajectory, **kwargs)
-        finally:
-            _validating.reset(token)
-
-    tell_and_run._tells_validation = True
-    AgentLoopWorker._run_agent_loop = tell_and_run
+    AgentLoopWorker._run_agent_loop = _tell_and_run

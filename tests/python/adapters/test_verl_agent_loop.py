@@ -4,8 +4,10 @@ import asyncio
 import logging
 
 import pytest
+import ray
 import torch
 from omegaconf import OmegaConf
+from ray import cloudpickle
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl.experimental.agent_loop import agent_loop as verl_agent_loop
@@ -273,3 +275,11 @@ def test_tokens_that_are_not_those_of_the_response_have_no_support():
 def test_verl_starts_these_loops_under_its_own_names():
     assert _agent_loop_registry["single_turn_agent"]["_target_"].endswith("AugurSingleTurnAgentLoop")
     assert _agent_loop_registry["tool_agent"]["_target_"].endswith("AugurToolAgentLoop")
+
+
+def test_ray_can_send_the_workers_that_know_of_validation():
+    class Worker(AgentLoopWorker):
+        """As verl's trainers have their own; Ray sends such a class with its methods, not by name."""
+
+    sent = cloudpickle.dumps(ray.remote(Worker).__ray_metadata__.modified_class)
+    assert "_run_agent_loop" in dir(cloudpickle.loads(sent))
