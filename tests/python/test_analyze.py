@@ -77,6 +77,7 @@ def test_the_figures_follow_from_the_tokens_in_the_csv(study, divergence):
             assert figures["ratio_contraction"] == pytest.approx((ratio_change[disagree & ratio_keep] < 0).mean())
 
 
+@pytest.mark.slow
 def test_seeds_are_kept_shared_out_and_added_to(study, tmp_path):
     first = [study / name for name in ("analysis.json", "analysis_tokens.csv")]
     flags = ["--seeds", 1, *FLAGS[2:]]
@@ -117,6 +118,7 @@ def test_the_first_order_of_the_whole_update_is_the_real_change_where_steps_are_
     assert kl["decomposition"]["own_effect_sign_accuracy"]["predicted-exact"] > 0.7
 
 
+@pytest.mark.slow
 def test_the_first_order_of_every_divergence_is_its_real_change(tmp_path):
     schedule = ["train.lr=5e-3", "train.schedule=cosine", "train.steps=4", "train.min_lr_ratio=0.001"]
     schedule += ["train.warmup_steps=0", "rollout.staleness=4", "model.precision=fp32", "mask.delta=0.005"]

@@ -124,9 +124,11 @@ def test_a_run_in_the_place_of_a_model_is_told_what_to_use(run, tmp_path, comman
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         return done.stderr
 
-    assert "is the directory of a run" in said(run) and str(run / "model") in said(run)
+    line = said(run)
+    assert "is the directory of a run" in line and str(run / "model") in line
     checkpoint = run / "checkpoints" / "global_step_2"
-    assert "is a checkpoint" in said(checkpoint) and f"augur export {checkpoint} OUT" in said(checkpoint)
+    line = said(checkpoint)
+    assert "is a checkpoint" in line and f"augur export {checkpoint} OUT" in line
     assert "augur export CHECKPOINT OUT" in said(run / "checkpoints")
     for name in ("unfinished", "it's unfinished"):
         unfinished = tmp_path / name

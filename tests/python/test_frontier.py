@@ -89,6 +89,7 @@ def test_every_cell_is_trained_judged_and_drawn(grid):
     assert '"frontier"' in page and "showFrontier" in page
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_was_stopped_and_shares_the_work(grid):
     out = grid.parent / "out"
     # Two commands at once in one folder, as from two machines; each with workers of its own.

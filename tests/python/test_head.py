@@ -362,6 +362,7 @@ def operator_arguments(hidden, weight, bias, recorded):
     return (hidden, weight, bias, *recorded, None, None, *options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_opcheck_and_compile_pass(with_bias, device):
     hidden, weight, bias, recorded = make_head_batch(seed=18, dtype=torch.float32)

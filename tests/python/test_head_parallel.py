@@ -83,8 +83,13 @@ def check_messages(group, hidden, weight, bias, recorded):
 
 @pytest.mark.parametrize(
     ("ranks", "vocab", "padded"),
-    [(2, 60, 60), (2, 61, 64), (4, 61, 61), (4, 9, 9), (4, 50, 64)],
-    ids=["even", "padded", "uneven", "a rank without rows", "a rank of padding alone"],
+    [
+        pytest.param(2, 61, 64, id="padded"),
+        pytest.param(2, 60, 60, id="even", marks=pytest.mark.slow),
+        pytest.param(4, 61, 61, id="uneven", marks=pytest.mark.slow),
+        pytest.param(4, 9, 9, id="a rank without rows", marks=pytest.mark.slow),
+        pytest.param(4, 50, 64, id="a rank of padding alone", marks=pytest.mark.slow),
+    ],
 )
 def test_ranks_with_parts_of_the_head_agree_with_one_process(ranks, vocab, padded, tmp_path):
     mp.spawn(check_rank, (ranks, tmp_path / "store", vocab, padded), nprocs=ranks)

@@ -383,12 +383,14 @@ def test_answers_a_line_before_the_next_is_written(tmp_path):
         process.stdin.close()
 
 
+@pytest.mark.slow
 def test_smollm2_log_probs_equal_transformers():
     directory = smollm2_model()
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     assert_scores(directory, model, make_sequences([3, 90, 1, 257], vocab=model.config.vocab_size))
 
 
+@pytest.mark.slow
 def test_smollm2_gradients_equal_transformers(tmp_path):
     """In float64: on this model transformers' own float32 gradients err by up to 1e-4."""
     directory = smollm2_model()

@@ -21,6 +21,7 @@ def result(cell) -> str:
     return next(o["data"]["text/plain"] for o in cell.outputs if o.output_type == "execute_result")
 
 
+@pytest.mark.slow
 def test_the_notebook_trains_and_shows_a_bar_and_the_report(tmp_path, monkeypatch):
     notebook = nbformat.read(ROOT / "python" / "examples" / "quickstart.ipynb", as_version=4)
     for name in ("models", "recipes"):  # it looks for the repository upwards from where it is

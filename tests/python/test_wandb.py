@@ -74,6 +74,7 @@ def test_metrics_and_report_go_to_one_run_that_goes_on(tmp_path):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
+@pytest.mark.slow
 def test_a_run_that_begins_anew_does_so_there_too(tmp_path):
     run = tmp_path / "run"
     policy = make_policy(tmp_path / "policy")

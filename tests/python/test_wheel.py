@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 import augur
 from conftest import ROOT, run_augur
 
+pytestmark = pytest.mark.slow  # compiles the whole program once more
 SMALL = "train.steps=5 rollout.prompts=4 train.minibatch=4 eval.prompts=4 eval.samples=2 run.threads=1".split()
 MASKS = """
 import augur, torch
