@@ -18,7 +18,6 @@ from packaging.requirements import Requirement
 import augur
 from conftest import ROOT, run_augur
 
-pytestmark = pytest.mark.slow  # compiles the whole program once more
 SMALL = "train.steps=5 rollout.prompts=4 train.minibatch=4 eval.prompts=4 eval.samples=2 run.threads=1".split()
 MASKS = """
 import augur, torch
@@ -116,6 +115,7 @@ def test_it_needs_the_libraries_of_torch_and_cuda_alone(wheel, tmp_path):
     assert "RPATH" not in dynamic and "RUNPATH" not in dynamic
 
 
+@pytest.mark.slow
 def test_it_trains_and_masks_from_elsewhere(environment, tmp_path):
     out = run(environment, "python", "-c", MASKS, cwd=tmp_path).split()
     assert out[0].startswith(str(environment)) and out[1:] == [augur.__version__, "True"]
@@ -126,6 +126,7 @@ def test_it_trains_and_masks_from_elsewhere(environment, tmp_path):
     assert run(environment, "python", "-m", "augur", "--version", cwd=tmp_path).strip() == augur.__version__
 
 
+@pytest.mark.slow
 def test_an_editable_install_takes_the_library_that_was_built_last(tmp_path):
     """As pip leaves it: the Python files in the source tree, the library alone in site-packages."""
     tree, site = tmp_path / "tree", tmp_path / "site"
