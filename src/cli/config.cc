@@ -34,7 +34,7 @@ This page is made from the program's own field list: `build/augur config --markd
 
 constexpr const char* kSftHeading = R"(
 ## `augur sft`
-The sections `run`, `model` (without `reference`), `data`, `parallel`, `checkpoint` and `log` (without `wandb` and `tokens`) as above, and:
+The sections `run`, `model` (without `reference`), `lora`, `data`, `parallel`, `checkpoint` and `log` (without `wandb` and `tokens`) as above, and:
 )";
 
 std::string Markdown() {
