@@ -283,6 +283,41 @@ SFT = {
 }
 
 
+# Keys of the sections that augur sft shares with augur train.
+LOSS = figure("train/loss", 0)
+ALWAYS = {"data.chat": "always"}
+SHARED = {
+    "run.dir": TRAIN["run.dir"],
+    "run.seed": Case(0, 1, LOSS),
+    "run.device": TRAIN["run.device"],
+    "run.threads": Case(1, 3, lambda o: o.threads, {"sft.steps": 6}),
+    "run.resume": Case("auto", "never", lines, {"sft.steps": 1}, before={"sft.steps": 2, "run.resume": "auto"}),
+    "run.resume_changed": Case("false", "true", exit_code, {"sft.lr": 0.02}, fails=True, before={"sft.lr": 0.01}),
+    "model.path": Case("GUESSER", "OTHER", LOSS),
+    "model.precision": Case("fp32", "bf16", LOSS),
+    "lora.rank": TRAIN["lora.rank"],
+    "lora.alpha": Case(32, 8, figure("train/grad_norm", 0), LORA),
+    "lora.targets": TRAIN["lora.targets"],
+    "lora.dropout": TRAIN["lora.dropout"],
+    "lora.modules_to_save": TRAIN["lora.modules_to_save"],
+    "lora.adapter": TRAIN["lora.adapter"],
+    "data.train": Case("[GUESSES]", "[LONG]", LOSS),
+    "data.prompt_key": Case("prompt", "other", LOSS),
+    "data.answer_key": Case("answer", "other", LOSS),
+    "data.prompt_template": Case('""', '"9 {prompt}"', LOSS),
+    "data.chat": Case("conversations", "always", LOSS, {"data.chat_format": "chatml"}),
+    "data.chat_format": Case("chatml", "llama3", LOSS, ALWAYS),
+    "data.thinking": Case("on", "off", LOSS, ALWAYS | {"data.chat_format": "qwen3", "model.path": "THINKER"}),
+    "data.date": Case('"26 Jul 2024"', '"1 Jan 2025"', LOSS, ALWAYS | {"data.chat_format": "llama3.1"}),
+    "data.max_prompt_tokens": Case(1024, 2, LOSS, {"data.overlong": "truncate_left"}),
+    "data.overlong": TRAIN["data.overlong"],
+    "data.shuffle": Case("true", "false", LOSS),
+    "checkpoint.every": Case(0, 1, checkpoints),
+    "checkpoint.keep": Case(2, 1, checkpoints, {"checkpoint.every": 1}),
+    "log.console": TRAIN["log.console"],
+    "log.tensorboard": TRAIN["log.tensorboard"],
+}
+
 # A CPU repeats to the bit anyway; test_deterministic.py has it on a GPU.
 GPU_ALONE = {"run.deterministic"}
 # test_parallel.py has these, on several processes.
@@ -304,6 +339,17 @@ def test_the_table_has_every_documented_key_and_no_other():
     assert len(documented) > 100
     assert documented - listed == set(), "add a case: two values, and where a run shows the difference"
     assert listed - documented == set()
+
+
+# Keys of shared sections that say nothing to supervised fine-tuning; it refuses three of them.
+TRAIN_ALONE = {"model.reference", "log.wandb", "log.tokens", "data.data_source_key"}
+
+
+def test_the_table_has_every_key_that_sft_shares():
+    sections = {key.split(".")[0] for key in SHARED}
+    known = {key for key in documented_keys() if key.split(".")[0] in sections}
+    assert sections == {"run", "model", "lora", "data", "checkpoint", "log"}
+    assert SHARED.keys() == known - TRAIN_ALONE - GPU_ALONE
 
 
 SCORER = """
@@ -442,6 +488,28 @@ def test_a_key_of_train_changes_what_it_says(runs, key):
 @pytest.mark.parametrize("key", keys_of(SFT))
 def test_a_key_of_sft_changes_what_it_says(runs, key):
     assert_differ(*both(runs, "sft", SFT_BASE, key, SFT[key]), SFT[key].apart)
+
+
+@pytest.mark.parametrize("key", SHARED)
+def test_a_key_of_both_changes_what_it_says_in_sft(runs, key):
+    assert_differ(*both(runs, "sft", SFT_BASE, key, SHARED[key]), SHARED[key].apart)
+
+
+def test_sft_multiplies_in_fp8_where_it_is_asked_to(runs):
+    assert_differ(*both(runs, "sft", SFT_BASE, "model.precision", Case("bf16", "fp8", LOSS)), 0)
+
+
+def test_the_seed_decides_the_weights_of_sft_from_scratch(runs):
+    given = {"sft.from_scratch": "true", "data.shuffle": "false"}
+    assert_differ(*both(runs, "sft", SFT_BASE, "run.seed", Case(0, 1, LOSS, given)), 0)
+
+
+@pytest.mark.parametrize(("command", "base", "given"), [("train", BASE, LONG), ("sft", SFT_BASE, SFT_LONG)])
+def test_selective_checkpointing_keeps_less_than_none_and_more_than_full(runs, command, base, given):
+    key = f"{command}.checkpoint_activations"
+    none, some = both(runs, command, base, key, Case("none", "selective", memory, given))
+    _, full = both(runs, command, base, key, Case("none", "full", memory, given))
+    assert none > some + 40 > full + 80
 
 
 def test_a_key_that_has_no_effect_would_fail(runs):

@@ -201,8 +201,8 @@ def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, r
 
 
 @pytest.mark.slow
-def test_a_budget_of_tokens_outside_is_that_of_all_ranks(tmp_path, guesser):
-    """From the second step on updates begin off policy, so that divergences are more than rounding."""
+def test_a_budget_of_tokens_outside_and_the_mismatch_are_those_of_all_ranks(tmp_path, guesser):
+    """From the second step on updates begin off policy, so that both are more than rounding."""
     changes = dict(
         mask__outside_budget=0.2, rollout__staleness=1, train__minibatch=0, train__epochs=1, train__steps=3,
         train__lr=0.02, algorithm__anchor="rollout", algorithm__dynamic_sampling="false", audit__every=0,
@@ -212,8 +212,31 @@ def test_a_budget_of_tokens_outside_is_that_of_all_ranks(tmp_path, guesser):
     run_ranks(2, "train", rl_config(tmp_path, guesser, "ranks", **changes))
     for line, truth in zip(*(read_metrics(tmp_path / name)[1:] for name in ("ranks", "alone")), strict=True):
         assert truth["data"]["mask/delta"] > 1e-4
-        for name in ("mask/delta", "mask/outside", "mask/masked"):
+        names = [name for name in truth["data"] if name.startswith(("mask/", "mismatch/"))]
+        for name in names:
             assert line["data"][name] == pytest.approx(truth["data"][name], rel=1e-3), (line["step"], name)
+
+
+REWARD = """
+def score(data_source, solution_str, ground_truth, extra_info):
+    if len(solution_str.split()) == 2:
+        raise ValueError("two words")
+    return {"score": float(solution_str.strip() == ground_truth), "length": len(solution_str)}
+"""
+
+
+@pytest.mark.slow
+def test_what_a_function_says_of_responses_reaches_the_first_rank(tmp_path, guesser):
+    """Scores, failures and figures of its own."""
+    (tmp_path / "reward.py").write_text(REWARD)
+    changes = dict(reward__python=f"{tmp_path / 'reward.py'}:score", reward__workers=1, reward__max_errors=0.9)
+    changes |= dict(train__steps=2, eval__every=1, algorithm__dynamic_sampling="false")
+    run_augur("train", rl_config(tmp_path, guesser, "alone", **changes))
+    run_ranks(2, "train", rl_config(tmp_path, guesser, "ranks", **changes))
+    truth = read_metrics(tmp_path / "alone")
+    for name in ("reward/errors", "reward/length/mean", "val-aux/guess/length/mean@2", "val-aux/guess/reward_errors"):
+        assert truth[-1]["data"][name] > 0
+    assert_close(read_metrics(tmp_path / "ranks"), truth)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from conftest import ROOT, run_augur
-from train_runs import make_policy, read_metrics, write_config
+from train_runs import make_moe_policy, make_policy, read_metrics, write_config
 
 TINY = ROOT / "models" / "tiny"
 
@@ -229,7 +229,17 @@ def test_a_minibatch_without_any_advantage_still_decays_and_counts(tmp_path, pol
         torch.testing.assert_close(second["after." + name], tensor * (1 - 0.001) ** 2)
 
 
-def test_other_terms_of_the_loss_keep_sequences_without_an_advantage(tmp_path, policy):
-    config = small_config(tmp_path, policy, reward__verifier="exact", algorithm__entropy_bonus=0.01)
+TERMS = {
+    "entropy": (make_policy, dict(algorithm__entropy_bonus=0.01)),
+    "reference": (make_policy, dict(algorithm__kl_coef=0.1, algorithm__kl_estimator="k1")),
+    "load balance": (make_moe_policy, dict(algorithm__load_balance_coef=0.1)),
+}
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_other_terms_of_the_loss_keep_sequences_without_an_advantage(tmp_path, term):
+    make, changes = TERMS[term]
+    config = small_config(tmp_path, make(tmp_path / "model"), reward__verifier="exact", **changes)
     ((samples, tensors), _) = dumped(tmp_path, config)
-    assert all(s["advantage"] == 0 for s in samples) and tensors["gradient.model.norm.weight"].any()
+    assert all(s["advantage"] == 0 for s in samples)
+    assert tensors["gradient.model.layers.0.input_layernorm.weight"].any()

@@ -339,12 +339,13 @@ def test_a_budget_sets_delta_for_every_minibatch(tmp_path, policy):
 
 def test_the_mismatch_between_sampler_and_trainer_is_logged(tmp_path, policy):
     found = {}
-    for precision in ("fp32", "bf16", "fp8_rollout"):
+    for precision in ("fp32", "bf16", "fp8_rollout", "fp8"):
         run = tmp_path / precision
         config = write_config(tmp_path / "c.yaml", policy, run, train__steps=2, model__precision=precision)
         run_augur("train", config, "log.console=false")
         found[precision] = read_metrics(run)[1]["data"]  # after an update: that of the step before is not counted
     means = [found[precision]["mismatch/logp_diff_mean"] for precision in found]
     assert means[0] < 1e-5 and 10 * means[0] < means[1] < means[2] < 0.5
+    assert means[3] < means[2] / 10  # both sides round to FP8
     assert found["fp32"]["mismatch/logp_diff_max"] < 1e-4
     assert 0 < found["bf16"]["mismatch/kl"] < found["fp8_rollout"]["mismatch/kl"]

@@ -195,11 +195,13 @@ def test_skipping_equal_groups_leaves_exactly_those_out(tmp_path, guesser, guess
     assert [(s["key"], s["response"]) for s in cut] == [(s["key"], s["response"]) for s in mixed]
 
 
-def test_responses_that_failed_midway_are_counted_and_not_learned_from(tmp_path, guesser, guesses):
-    """After one certain token the activations overflow: what follows fails, what comes before is there. The last width
-    is 0 for all other tokens, and a norm that multiplies it by 1e30 leaves them alone."""
-    poison, width = 200, 31
-    model = tmp_path / "model"
+POISON = 200
+
+
+def make_poisoned(guesser, model):
+    """After one certain token, which is drawn often, the activations overflow: what follows fails, what comes before
+    is there. The last width is 0 for all other tokens, and a norm that multiplies it by 1e30 leaves them alone."""
+    width = 31
     model.mkdir()
     for file in guesser.iterdir():
         (model / file.name).write_bytes(file.read_bytes())
@@ -208,15 +210,20 @@ def test_responses_that_failed_midway_are_counted_and_not_learned_from(tmp_path,
         if "o_proj" in name or "down_proj" in name:
             tensor[width] = 0
     tensors["model.embed_tokens.weight"][:, width] = 0
-    tensors["model.embed_tokens.weight"][poison, width] = 1
+    tensors["model.embed_tokens.weight"][POISON, width] = 1
     tensors["model.layers.0.post_attention_layernorm.weight"][width] = 1e30
-    tensors["lm_head.weight"][poison, 0] = 1.2  # and it is drawn often
+    tensors["lm_head.weight"][POISON, 0] = 1.2
     save_file(tensors, model / "model.safetensors")
+    return model
+
+
+def test_responses_that_failed_midway_are_counted_and_not_learned_from(tmp_path, guesser, guesses):
+    model = make_poisoned(guesser, tmp_path / "model")
     changes = dict(data__train=f"[{guesses}]", train__epochs=1, train__minibatch=4, algorithm__entropy_bonus=1e-6)
     [(samples, tensors)], figures = dump(tmp_path / "run", model, **changes)
     failed = figures["rollout/failed"]
     assert 0 < failed < 16 and len(samples) == 16 - failed
-    assert not any(poison in s["response"][:-1] for s in samples)
+    assert not any(POISON in s["response"][:-1] for s in samples)
     assert figures["actor/skipped_updates"] == 0 and math.isfinite(tensors["grad_norm"][0])
 
 
@@ -323,6 +330,16 @@ def test_figures_of_a_step_are_means_over_all_its_tokens(tmp_path, policy, name)
     assert figures["actor/grad_norm"] == pytest.approx(sum(norms) / len(norms), rel=1e-4)
 
 
+def test_gspo_masks_no_response_without_an_advantage(tmp_path, guesser):
+    """Nothing is right; the entropy alone moves the model, and every response that became less likely is outside."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"{i} =", "answer": "never"}) + "\n" for i in range(12)))
+    changes = dict(data__train=f"[{rows}]", reward__overlong_buffer=0, algorithm__entropy_bonus=0.1, train__steps=1)
+    clips = dict(algorithm__loss="gspo", algorithm__loss_clip_low=1e-6, algorithm__loss_clip_high=1e-6)
+    figures, _ = train(tmp_path, guesser, **changes, **clips)
+    assert figures[1]["actor/ppo_kl"] > 1e-3 and figures[1]["mask/masked"] == figures[1]["mask/outside"] == 0
+
+
 def test_the_mismatch_is_measured_from_the_policy_that_sampled(tmp_path, policy):
     """What the second step learns from is a step old; its one update begins with the ratios that the viewer shows."""
     changes = dict(rollout__staleness=1, train__steps=2, train__epochs=1, train__minibatch=0, train__lr=0.03)
@@ -412,6 +429,24 @@ def test_a_resumed_run_in_bf16_repeats_to_the_bit(tmp_path, policy):
     assert one == other and len(one) == 4
     files = [(run / "model" / "model.safetensors").read_bytes() for run in runs]
     assert files[0] == files[1]
+
+
+def test_what_waits_is_the_same_after_a_resume(tmp_path, guesser):
+    """Scores that failed, responses that failed or were cut, refills: all that a step says of what it learned from."""
+    model, rows = make_poisoned(guesser, tmp_path / "model"), tmp_path / "rows.jsonl"
+    answers = [["no", "text"] if i % 4 == 1 else "7" if i % 4 else "7 9" for i in range(12)]
+    rows.write_text("".join(json.dumps({"prompt": f"{i} =", "answer": a}) + "\n" for i, a in enumerate(answers)))
+    changes = dict(data__train=f"[{rows}]", data__shuffle="false", rollout__staleness=2, rollout__max_tokens=2)
+    changes |= dict(algorithm__dynamic_sampling="true", algorithm__max_refills=1, train__lr=0, train__weight_decay=0)
+    changes |= dict(reward__max_errors=0.9, reward__overlong_buffer=0, checkpoint__every=2)
+    straight, _ = train(tmp_path / "straight", model, train__steps=4, **changes)
+    train(tmp_path / "resumed", model, train__steps=2, **changes)
+    train(tmp_path / "resumed", model, train__steps=4, **changes)
+    for name in ("reward/errors", "rollout/refills", "rollout/failed", "rollout/equal_groups", "critic/acc/mean",
+                 "critic/answered/mean", "response_length/clip_ratio"):  # fmt: skip
+        assert any(straight[step][name] > 0 for step in (3, 4)), name
+    one, other = (without_times(read_metrics(tmp_path / name / "run")) for name in ("straight", "resumed"))
+    assert one == other
 
 
 def test_a_run_taken_back_stands_there_and_shows_each_step_once(tmp_path, policy):

@@ -135,9 +135,9 @@ def test_every_mask(policy, tmp_path, name):
 @pytest.mark.parametrize("loss", ["gspo", "cispo", "tis"])
 def test_the_comparison_losses(policy, tmp_path, loss):
     case = DEFAULTS | dict(loss=loss)
-    clips = dict(algorithm__loss_clip_low=0.01, algorithm__loss_clip_high=0.01, algorithm__tis_cap=1.05)
+    clips = dict(algorithm__loss_clip_low=0.01, algorithm__loss_clip_high=0.02, algorithm__tis_cap=1.05)
     before, updates = dump_step(policy, tmp_path, case, **clips)
-    check_updates(before, updates, options_of(case, clip_low=0.01, clip_high=0.01, tis_cap=1.05))
+    check_updates(before, updates, options_of(case, clip_low=0.01, clip_high=0.02, tis_cap=1.05))
 
 
 @pytest.mark.parametrize("kl", ["k1", "k2", "k3"])
@@ -207,3 +207,9 @@ def test_truncated_importance_beside_a_recomputed_anchor(policy, tmp_path):
     for name, parameter in model.named_parameters():  # within the rounding of bf16 products
         error = (tensors["gradient." + name] - parameter.grad).norm() / parameter.grad.norm()
         assert error < 0.03, (name, float(error))
+
+
+def test_a_mask_measures_from_the_recomputed_anchor_beside_truncated_importance(policy, tmp_path):
+    case = DEFAULTS | dict(loss="tis")
+    before, updates = dump_step(policy, tmp_path, case, algorithm__anchor="recomputed")
+    assert check_updates(before, updates, options_of(case)) > 0
