@@ -504,6 +504,7 @@ def test_the_seed_decides_the_weights_of_sft_from_scratch(runs):
     assert_differ(*both(runs, "sft", SFT_BASE, "run.seed", Case(0, 1, LOSS, given)), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "base", "given"), [("train", BASE, LONG), ("sft", SFT_BASE, SFT_LONG)])
 def test_selective_checkpointing_keeps_less_than_none_and_more_than_full(runs, command, base, given):
     key = f"{command}.checkpoint_activations"
