@@ -2,9 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/where.h>
@@ -79,6 +81,10 @@ TEST(LogProbs, EqualPlainTorchInFloat64WithGradients) {
 
 TEST(LogProbs, AreTheSameWithAndWithoutGradientAndInTheLoss) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    // The loss moves tokens without a gradient to the end, and on ARM the last bit of torch's products in
+    // float32 depends on a row's place.
+    const double last_bit = type == at::kFloat ? 2e-6 : 0;
+    const auto same = [&](const at::Tensor& a, const at::Tensor& b) { return a.allclose(b, 0, last_bit); };
     Head head = MakeHead(type);
     const at::Tensor ids = MakeIds();
     const LogProbs plain = ComputeLogProbs(head, ids, Options(0.9));
@@ -92,13 +98,14 @@ TEST(LogProbs, AreTheSameWithAndWithoutGradientAndInTheLoss) {
     recorded.advantages.masked_fill_(inert, 0);
     const PolicyLoss loss = ComputeLinearPolicyLoss(PresetRule("clip"), head, recorded, Options(0.9));
     const LogProbs sorted = ComputeLogProbs(head, ids, Options(0.9), inert);
+    EXPECT_TRUE(with_gradient.support.equal(plain.support));
     for (const LogProbs* other : {&with_gradient, &loss.policy, &sorted}) {
-      EXPECT_TRUE(other->support.equal(plain.support));
-      EXPECT_TRUE(other->tail_mass.equal(plain.tail_mass));
-      EXPECT_TRUE(other->tail_square.equal(plain.tail_square));
-      EXPECT_TRUE(other->entropy.equal(plain.entropy));
+      EXPECT_TRUE(same(other->support, plain.support));
+      EXPECT_TRUE(same(other->tail_mass, plain.tail_mass));
+      EXPECT_TRUE(same(other->tail_square, plain.tail_square));
+      EXPECT_TRUE(same(other->entropy, plain.entropy));
     }
-    EXPECT_TRUE(loss.ratio.eq(1).all().item<bool>());
+    EXPECT_TRUE(same(loss.ratio, at::ones_like(loss.ratio)));
   }
 }
 
