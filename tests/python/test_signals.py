@@ -159,7 +159,7 @@ def test_a_signal_while_the_program_loads_changes_nothing(tmp_path, policy, stop
 
 
 def test_two_signals_at_once_count_as_one(tmp_path, policy):
-    config = small_config(tmp_path, policy, checkpoint__every=0, train__steps=100000)
+    config = small_config(tmp_path, policy, checkpoint__every=0, eval__every=0, train__steps=100000)
     process = start(config)
     wait_for_step(tmp_path / "run", 2, process)
     process.send_signal(signal.SIGTERM)
