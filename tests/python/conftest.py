@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,10 @@ DATA = ROOT / "tests" / "data"
 
 if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+
+# A shell's background jobs ignore Ctrl-C, and what they start inherits that; tests of signals need the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A GPU machine may have torch and little else; no GPU test stands in this file.
 collect_ignore = [] if importlib.util.find_spec("gguf") else ["test_convert.py"]
