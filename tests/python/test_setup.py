@@ -59,6 +59,18 @@ def test_only_what_is_asked_for_is_configured(tmp_path):
     assert calls("configure") == ["--preset default -DAUGUR_TORCH=ON"]
 
 
+def test_a_gpu_and_chromium_are_found_however_much_is_said_of_them(tmp_path):
+    """What a pipe's first reader leaves unread must not count as a failure of the writer."""
+    for name, line in {"nvidia-smi": "GPU 0: one of many", "apt-cache": "  Candidate: 156.0.1-1"}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\nset -e\nfor i in {{1..50000}}; do echo '{line}'; done\n")
+        (tmp_path / name).chmod(0o755)
+    assert in_setup("has_gpu", tmp_path, str(tmp_path)).returncode == 0
+    fakes = "command() { false; }; install_system_packages() { echo $1; }"
+    assert in_setup(f"{fakes}; install_browser", tmp_path, str(tmp_path)).stdout == "chromium\n"
+    fakes = "command() { false; }; install_system_packages() { return 1; }"
+    assert "could not be installed" in in_setup(f"{fakes}; install_browser", tmp_path, str(tmp_path)).stdout
+
+
 def test_what_needs_no_torch_is_compiled_while_packages_are_installed(tmp_path):
     (tmp_path / "cmake").write_text('#!/bin/sh\necho "cmake $@" >>calls\n')
     (tmp_path / "ninja").write_text(
