@@ -102,6 +102,7 @@ def test_ratio_direction_and_proximity_are_what_they_are_called(study):
         assert row["d_before"] > 0.002
 
 
+@pytest.mark.slow
 def test_the_first_order_of_the_whole_update_is_the_real_change_where_steps_are_small(tmp_path):
     # Large steps first, so that D is large; then the schedule ends and the measured update is small.
     schedule = ["train.lr=5e-3", "train.schedule=cosine", "train.steps=4", "train.min_lr_ratio=0.001"]

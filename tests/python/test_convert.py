@@ -207,6 +207,7 @@ def test_the_tokenizer_splits_text_as_its_family_does(tmp_path, pre):
     )
 
 
+@pytest.mark.slow
 def test_the_qwen3_tokenizer_survives_a_trip_through_gguf(tmp_path):
     """Vocabulary, merges, added tokens and ids as in the published file."""
     published = tokenizer_directory("qwen3") / "tokenizer.json"
@@ -328,6 +329,7 @@ def smollm2():
     return smollm2_model()
 
 
+@pytest.mark.slow
 def test_smollm2_tokenizes_as_published(smollm2):
     tokenizer = Tokenizer.from_file(str(smollm2 / "tokenizer.json"))
     auto = AutoTokenizer.from_pretrained(smollm2)

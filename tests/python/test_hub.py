@@ -124,6 +124,7 @@ def test_a_snapshot_may_have_any_name(home, tmp_path):
     assert "someone/tiny@v1" in config and "hf://someone/sums@v1" in config
 
 
+@pytest.mark.slow
 def test_an_adapter_names_its_base_as_the_hub_does(home, tmp_path):
     train(home, tmp_path, "lora.rank=2")
     adapter = tmp_path / "run" / "adapter"

@@ -151,6 +151,7 @@ def greedy(model, first, length):
     return tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likely", [False, True])
 @pytest.mark.parametrize("shift", [0.0, 4.0])
 def test_scores_in_bf16_err_less_than_those_of_transformers(device, tmp_path, shift, likely):

@@ -173,6 +173,7 @@ def test_reads_every_stored_precision_single_and_sharded(dtype, shards, tmp_path
     assert_scores(tmp_path, truth, make_sequences(LENGTHS))
 
 
+@pytest.mark.slow
 def test_errors_in_bfloat16_are_no_larger_than_those_of_transformers(device, tmp_path):
     """By medians: where rounding sends a token to another expert, either side's error is that of another model."""
     ours, peers = [], []

@@ -302,6 +302,7 @@ def test_tensors_on_different_devices_are_refused():
         augur.policy_loss(MaskRule(), *(x.cuda() for x in batch[:3]), batch[3])
 
 
+@pytest.mark.slow
 def test_opcheck_and_compile_pass(device):
     logits, ids, logprobs, advantages = (x.to(device) for x in make_batch(seed=14, dtype=torch.float32))
     z = logits.clone().requires_grad_()

@@ -22,6 +22,7 @@ def run_module(*args, stdin="", before=("-m", "augur"), **environment):
     return subprocess.run(command, input=stdin, capture_output=True, text=True, env=ENVIRONMENT | environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args", [["--version"], ["--help"], ["tokenize", MODEL], ["tokenise", MODEL], ["score", MODEL, "--treads", "1"]]
 )

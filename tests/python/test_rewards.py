@@ -157,7 +157,7 @@ def test_numbers_of_a_dict_are_logged(tmp_path, guesses):
     assert last["val-aux/guess/length/mean@2"] > 0
 
 
-@pytest.mark.parametrize("name", ["raises", "dies", "hangs"])
+@pytest.mark.parametrize("name", ["raises", "dies", pytest.param("hangs", marks=pytest.mark.slow)])
 def test_a_function_that_fails_costs_its_response_alone(name, tmp_path, guesses):
     metrics, said = trained(
         tmp_path, guesses, "run",

@@ -109,7 +109,10 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+FIRST, *OTHERS = VARIANTS
+
+
+@pytest.mark.parametrize("variant", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_stopped_again_and_again_it_is_the_same_run(tmp_path, policy, variant):
     """Steps of some hundred milliseconds, in each of which a signal may come anywhere."""
     settings = dict(

@@ -44,6 +44,7 @@ def test_published_tokenizers_agree_on_what_people_write(published):
     assert_same_text(published, tokenizer, [tokenizer.encode(text).ids for text in texts])
 
 
+@pytest.mark.slow
 def test_published_tokenizers_agree_on_random_unicode(published):
     directory = published
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))

@@ -279,6 +279,7 @@ def full_disk(tmp_path_factory):
     return directory / "full.so"
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_at_most_the_unfinished_checkpoint(tmp_path, policy, straight, full_disk):
     config = small_config(tmp_path, policy)
     run = tmp_path / "run"
