@@ -98,7 +98,7 @@ void CheckAlgorithm(const RlConfig& config, const Places& places) {
                                    config.algorithm.advantage),
                        "make it 2 or more");
   }
-  if (config.algorithm.loss == LossKind::kMasked && NeedsSupport(config.mask.rule) && rollout.support < 1) {
+  if (config.algorithm.UsesMask() && NeedsSupport(config.mask.rule) && rollout.support < 1) {
     throw places.Fault("rollout.support", "is 0, and this mask reads the recorded support",
                        "20 is the default");
   }

@@ -42,30 +42,11 @@ void SetAt(std::string_view where, F set) {
 
 }  // namespace
 
-Field& Field::AtLeast(double least) {
-  least_ = least;
-  return *this;
-}
-
-Field& Field::Above(double bound) {
-  above_ = true;
-  return AtLeast(bound);
-}
-
-Field& Field::AtMost(double most) {
-  most_ = most;
-  return *this;
-}
-
-Field& Field::MayChangeOnResume() {
-  may_change_ = true;
-  return *this;
-}
-
 std::string Field::Kind() const {
   std::string limits;
-  if (std::isfinite(least_)) limits += fmt::format(", {} {}", above_ ? "above" : "at least", least_);
-  if (std::isfinite(most_)) limits += fmt::format(", at most {}", most_);
+  if (std::isfinite(limits_.least))
+    limits += fmt::format(", {} {}", limits_.above ? "above" : "at least", limits_.least);
+  if (std::isfinite(limits_.most)) limits += fmt::format(", at most {}", limits_.most);
   return std::visit(
       Overloaded{[](bool*) -> std::string { return "true | false"; },
                  [&](int64_t*) { return "whole number" + limits; },
@@ -79,8 +60,8 @@ std::string Field::Kind() const {
 }
 
 void Field::CheckRange(double value, std::string_view where) const {
-  const bool low = above_ ? value <= least_ : value < least_;
-  if (!std::isfinite(value) || low || value > most_) {
+  const bool low = limits_.above ? value <= limits_.least : value < limits_.least;
+  if (!std::isfinite(value) || low || value > limits_.most) {
     throw Error(where, fmt::format("{} is {}, out of range", key_, value), "give a " + Kind());
   }
 }
@@ -149,18 +130,20 @@ void FieldList::Section(std::string_view name, std::string_view description) {
   sections_.push_back({std::string(name), std::string(description), {}});
 }
 
-Field& FieldList::AddName(std::string_view name, std::string& value, std::span<const std::string_view> names,
-                          std::string_view description) {
-  return AddField(name,
-                  Choice{.names = names,
-                         .get = [&value, names] { return std::ranges::find(names, value) - names.begin(); },
-                         .set = [&value, names](size_t index) { value = names[index]; }},
-                  description);
+void FieldList::AddName(std::string_view name, std::string& value, std::span<const std::string_view> names,
+                        std::string_view description) {
+  AddField(name,
+           Choice{.names = names,
+                  .get = [&value, names] { return std::ranges::find(names, value) - names.begin(); },
+                  .set = [&value, names](size_t index) { value = names[index]; }},
+           {}, description);
 }
 
-Field& FieldList::AddField(std::string_view name, FieldValue value, std::string_view description) {
+void FieldList::AddField(std::string_view name, FieldValue value, Limits limits,
+                         std::string_view description) {
   FieldSection& section = sections_.back();
-  return section.fields.emplace_back(fmt::format("{}.{}", section.name, name), std::move(value), description);
+  section.fields.emplace_back(fmt::format("{}.{}", section.name, name), std::move(value), limits,
+                              description);
 }
 
 const Field* FieldList::Find(std::string_view key) const {

@@ -1,5 +1,4 @@
-// Configuration keys. Each is declared once, in its section's Fields(), and from that declaration come its
-// default, its parser, the help text, the documentation and the line in a saved file.
+// Configuration keys as their readers and writers see them; config.h declares them.
 #pragma once
 
 #include <cstdint>
@@ -35,21 +34,27 @@ struct MaskPreset {
 using FieldValue = std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*, Choice,
                                 MaskField, MaskPreset>;
 
+// Which numbers a key takes, and whether a resumed run may have another value, because it does not change
+// what is computed: AtLeast(0).AtMost(1).MayChange().
+struct Limits {
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  bool above = false;  // `least` itself is outside
+  bool may_change = false;
+
+  constexpr Limits AtLeast(double bound) const { return {bound, most, false, may_change}; }
+  constexpr Limits Above(double bound) const { return {bound, most, true, may_change}; }
+  constexpr Limits AtMost(double bound) const { return {least, bound, above, may_change}; }
+  constexpr Limits MayChange() const { return {least, most, above, true}; }
+};
+
 class Field {
  public:
-  Field(std::string key, FieldValue value, std::string_view description)
-      : key_(std::move(key)), value_(std::move(value)), description_(description) {}
-
-  // Limits of a number, set where the field is declared.
-  Field& AtLeast(double least);
-  Field& Above(double bound);
-  Field& AtMost(double most);
-  // A resumed run may have another value: it does not change what is computed.
-  Field& MayChangeOnResume();
+  Field(std::string key, FieldValue value, Limits limits, std::string_view description)
+      : key_(std::move(key)), value_(std::move(value)), limits_(limits), description_(description) {}
 
   const std::string& key() const { return key_; }  // "train.lr"
   const std::string& description() const { return description_; }
-  bool may_change_on_resume() const { return may_change_; }
+  bool may_change_on_resume() const { return limits_.may_change; }
   bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(value_); }
   bool is_saved() const { return !std::holds_alternative<MaskPreset>(value_); }
   // "number, above 0", "constant | cosine", ...
@@ -67,10 +72,8 @@ class Field {
 
   std::string key_;
   FieldValue value_;
+  Limits limits_;
   std::string description_;
-  double least_ = -std::numeric_limits<double>::infinity(), most_ = std::numeric_limits<double>::infinity();
-  bool above_ = false;  // least_ itself is outside
-  bool may_change_ = false;
 };
 
 struct FieldSection {
@@ -85,21 +88,21 @@ class FieldList {
   void Section(std::string_view name, std::string_view description);
 
   template <typename T>
-  Field& Add(std::string_view name, T& value, std::string_view description) {
+  void Add(std::string_view name, T& value, Limits limits, std::string_view description) {
     if constexpr (std::is_enum_v<T>) {
-      return AddField(name,
-                      Choice{.names = kNamesOf<T>,
-                             .get = [&value] { return static_cast<size_t>(value); },
-                             .set = [&value](size_t index) { value = static_cast<T>(index); }},
-                      description);
+      AddField(name,
+               Choice{.names = kNamesOf<T>,
+                      .get = [&value] { return static_cast<size_t>(value); },
+                      .set = [&value](size_t index) { value = static_cast<T>(index); }},
+               limits, description);
     } else {
-      return AddField(name, &value, description);
+      AddField(name, &value, limits, description);
     }
   }
   // Text that is one of `names`.
-  Field& AddName(std::string_view name, std::string& value, std::span<const std::string_view> names,
-                 std::string_view description);
-  Field& AddField(std::string_view name, FieldValue value, std::string_view description);
+  void AddName(std::string_view name, std::string& value, std::span<const std::string_view> names,
+               std::string_view description);
+  void AddField(std::string_view name, FieldValue value, Limits limits, std::string_view description);
 
   const std::vector<FieldSection>& sections() const { return sections_; }
   // Null where there is no such key.

@@ -18,7 +18,7 @@ std::string HelpText(const FieldList& fields);
 std::string ToMarkdown(const FieldList& fields);
 
 // "train.lr: 1e-06 -> 2e-06" for every key that decides what is computed and whose value differs, in order;
-// those marked MayChangeOnResume are passed over.
+// those that MayChange are passed over.
 std::vector<std::string> ChangedKeys(RlConfig before, RlConfig now);
 std::vector<std::string> ChangedKeys(SftConfig before, SftConfig now);
 
