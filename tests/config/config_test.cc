@@ -118,6 +118,10 @@ TEST_F(ConfigTest, FaultsNameTheLineAndTheKey) {
   at_line_5("rollout: {group: 1}\n", "rollout.group is 1");
   at_line_5("rollout: {support: 0}\n", "rollout.support is 0");
   at_line_5("data2: *x\n", "is not valid YAML");
+  const std::vector<std::string> masked_tis = {"algorithm.loss=tis", "algorithm.anchor=recomputed"};
+  EXPECT_TRUE(
+      Has(Fault(std::string(kSmall) + "rollout: {support: 0}\n", masked_tis), "rollout.support is 0"));
+  EXPECT_EQ(Fault(std::string(kSmall) + "rollout: {support: 0}\n", {"algorithm.loss=tis"}), "no error");
   EXPECT_TRUE(Has(Fault("train: [\n"), "is not valid YAML"));
   EXPECT_TRUE(Has(Fault(""), "model.path is missing"));
   EXPECT_TRUE(Has(Fault(kSmall, {"steps=5"}), "steps=5: unknown key 'steps'; did you mean 'train.steps'?"));

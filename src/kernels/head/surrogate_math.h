@@ -19,26 +19,38 @@ AUGUR_HOST_DEVICE double CutRatio(const MaskRule& rule, double ratio) {
   return rule.ratio_cap > 0 && ratio > rule.ratio_cap ? rule.ratio_cap : ratio;
 }
 
-// log_ref - log_pi enters an exponential in k3; bounded as the ratio is.
-AUGUR_HOST_DEVICE void AddReferenceTerm(ReferenceKl kind, double weight, double log_pi, double log_ref,
-                                        TokenTerms* terms) {
-  const double x = fmin(fmax(log_ref - log_pi, -kLogRatioLimit), kLogRatioLimit);
+// x = log_ref - log_pi enters an exponential in k3; bounded as the ratio is.
+AUGUR_HOST_DEVICE double BoundedLogRatio(double x) { return fmin(fmax(x, -kLogRatioLimit), kLogRatioLimit); }
+
+AUGUR_HOST_DEVICE double EstimateKl(ReferenceKl kind, double log_ratio) {
+  const double x = BoundedLogRatio(log_ratio);
   switch (kind) {
     case ReferenceKl::kNone:
-      return;
+      return 0;
     case ReferenceKl::kK1:
-      terms->loss -= weight * x;
-      terms->at_sampled += weight;
-      return;
+      return -x;
     case ReferenceKl::kK2:
-      terms->loss += weight * x * x / 2;
-      terms->at_sampled -= weight * x;
-      return;
+      return x * x / 2;
     case ReferenceKl::kK3:
-      terms->loss += weight * (exp(x) - x - 1);
-      terms->at_sampled += weight * (1 - exp(x));
-      return;
+      return exp(x) - x - 1;
   }
+  return 0;
+}
+
+// Its derivative by log_pi.
+AUGUR_HOST_DEVICE double KlSlope(ReferenceKl kind, double log_ratio) {
+  const double x = BoundedLogRatio(log_ratio);
+  switch (kind) {
+    case ReferenceKl::kNone:
+      return 0;
+    case ReferenceKl::kK1:
+      return 1;
+    case ReferenceKl::kK2:
+      return -x;
+    case ReferenceKl::kK3:
+      return 1 - exp(x);
+  }
+  return 0;
 }
 
 template <typename T>
@@ -59,8 +71,9 @@ AUGUR_HOST_DEVICE TokenTerms TermsOf(const MaskRule& rule, const SurrogateInput<
     terms.loss -= terms.entropy_weight * in.entropy[t];
   }
   if (in.reference_kl != ReferenceKl::kNone) {
-    AddReferenceTerm(in.reference_kl, weight * in.kl_coef, in.policy[t * in.columns], in.reference_logprob[t],
-                     &terms);
+    const double log_ratio = double{in.reference_logprob[t]} - double{in.policy[t * in.columns]};
+    terms.loss += weight * in.kl_coef * EstimateKl(in.reference_kl, log_ratio);
+    terms.at_sampled += weight * in.kl_coef * KlSlope(in.reference_kl, log_ratio);
   }
   return terms;
 }

@@ -27,11 +27,21 @@ ReferenceKl Estimator(KlEstimator kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
+// The rule in force: that of the section `mask`, or none where the loss bounds the ratio by itself.
+MaskRule RuleOf(const RlConfig& config) {
+  const AlgorithmSection& a = config.algorithm;
+  if (a.UsesMask()) return config.mask.rule;
+  MaskRule rule = PresetRule("none");
+  if (a.loss == LossKind::kCispo) rule.ratio_cap = 1 + a.loss_clip_high;
+  if (a.loss == LossKind::kTis) rule.ratio_cap = a.tis_cap;
+  return rule;
+}
+
 StepLoss MakeStepLoss(const RlConfig& config, int64_t vocab_size) {
   const AlgorithmSection& a = config.algorithm;
   const OptimizerFields& o = config.train.optimizer;
   return {.kind = a.loss,
-          .rule = config.mask.rule,
+          .rule = RuleOf(config),
           .clip_low = a.loss_clip_low,
           .clip_high = a.loss_clip_high,
           .tis_cap = a.tis_cap,
@@ -94,7 +104,7 @@ void AddSumsToMetrics(const StepSums& s, bool has_reference, StepMetrics* metric
   mean("mask/ratio", kSumRatio);
   mean("mask/ratio_cut", kSumCutRatio);
   mean("mask/capped", kSumCapped);
-  metrics->AddSum("mask/missing", s.sums[kSumMissing]);
+  metrics->AddMean("mask/missing", s.sums[kSumMissing], tokens + s.sums[kSumMissing]);
   if (has_reference) metrics->AddMean("actor/kl_loss", s.reference_kl, tokens);
   if (s.expert_load.defined()) AddLoadToMetrics(s, metrics);
 }
@@ -227,8 +237,7 @@ void Learner::AddAnchors(MinibatchShare* share) const {
 
 void Learner::SpendOutsideBudget(std::span<const TrainSample> samples, StepMetrics* metrics) {
   const double budget = config_.mask.rule.outside_budget;
-  const bool masked = loss_.kind == LossKind::kMasked || (loss_.kind == LossKind::kTis && loss_.own_anchor);
-  if (budget == 0 || !masked) return;
+  if (budget == 0 || !config_.algorithm.UsesMask()) return;
   loss_.rule.outside_budget = 0;
   const TokenScores scores = ScoreTokens(model_, samples, {&loss_.rule, 1}, loss_).front();
   std::vector<double> divergences;

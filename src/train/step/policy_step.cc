@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/head/decide.h"
+#include "kernels/head/surrogate_math.h"
 #include "model/moe.h"
 #include "ops/head_logits.h"
 #include "ops/linear_policy_loss.h"
@@ -40,19 +40,6 @@ LogProbs ScoreBatch(const Model& model, const at::Tensor& hidden, const MicroBat
   const HeadOptions options = MakeHeadOptions(loss);
   return ComputeLogProbs({hidden, model.head, {}}, batch.recorded.support_ids, options,
                          InertTokens(batch.recorded, options.loss));
-}
-
-MaskRule Unmasked(double ratio_cap) {
-  MaskRule rule = PresetRule("none");
-  rule.ratio_cap = ratio_cap;
-  return rule;
-}
-
-MaskRule EffectiveRule(const StepLoss& loss) {
-  if (loss.kind == LossKind::kCispo) return Unmasked(1 + loss.clip_high);
-  if (loss.kind == LossKind::kTis && !loss.own_anchor) return Unmasked(loss.tis_cap);
-  if (loss.kind == LossKind::kGspo) return Unmasked(0);
-  return loss.rule;
 }
 
 // GSPO through plain weights: measured from today's own log-probs every token's ratio is 1, and the
@@ -90,11 +77,13 @@ SequenceRatios MakeSequenceRatios(const MicroBatch& batch, const at::Tensor& now
   return out;
 }
 
-// The k3 estimate of KL(π || reference), whatever estimator the loss takes.
-double ReferenceKlSum(const PolicyLoss& out, const RecordedTokens& recorded) {
+// Of KL(π || reference), by the loss's estimator.
+double ReferenceKlSum(const PolicyLoss& out, const RecordedTokens& recorded, ReferenceKl kind) {
   if (!recorded.reference_logprobs.defined()) return 0;
-  const at::Tensor x = recorded.reference_logprobs - out.policy.sampled();
-  return (x.clamp(-kLogRatioLimit, kLogRatioLimit).exp() - x - 1).sum().item<double>();
+  const at::Tensor log_ratio = (recorded.reference_logprobs - out.policy.sampled()).cpu().contiguous();
+  double sum = 0;
+  for (int64_t t = 0; t < log_ratio.size(0); ++t) sum += EstimateKl(kind, ConstData<float>(log_ratio)[t]);
+  return sum;
 }
 
 void AddSums(const PolicyLoss& out, StepSums* total) {
@@ -140,7 +129,7 @@ PolicyLoss HeadLoss(const Model& model, const at::Tensor& hidden, const MicroBat
   if (loss.kind == LossKind::kGspo) {
     const SequenceRatios ratios =
         MakeSequenceRatios(batch, ScoreBatch(model, hidden, batch, loss).support, loss);
-    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, ratios.recorded, MakeHeadOptions(loss));
+    out = ComputeLinearPolicyLoss(loss.rule, head, ratios.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
     total->sums[kSumMasked] += ratios.masked;
     total->sums[kSumOutside] += ratios.masked;
@@ -148,7 +137,7 @@ PolicyLoss HeadLoss(const Model& model, const at::Tensor& hidden, const MicroBat
     total->sums[kSumRatio] += ratios.ratio - tokens;  // replaces the ones that stand for it
     total->sums[kSumLogRatio] += ratios.log_ratio;
   } else {
-    out = ComputeLinearPolicyLoss(EffectiveRule(loss), head, batch.recorded, MakeHeadOptions(loss));
+    out = ComputeLinearPolicyLoss(loss.rule, head, batch.recorded, MakeHeadOptions(loss));
     AddSums(out, total);
   }
   return out;
@@ -166,7 +155,7 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
   at::Tensor whole = out.loss;
   if (BalancesLoad(model, loss)) whole = AddLoadBalance(model, forward, loss, choices, whole, total);
   if (at::GradMode::is_enabled()) torch::autograd::backward({whole});
-  total->reference_kl += ReferenceKlSum(out, batch.recorded);
+  total->reference_kl += ReferenceKlSum(out, batch.recorded, loss.kl);
   return out;
 }
 
@@ -246,6 +235,12 @@ MicroBatch MicroBatchOf(const MinibatchShare& share, size_t number, std::span<co
   return MakeMicroBatch(part, weights.subspan(*begin - tokens, tokens), device);
 }
 
+// Where layers are sharded every rank must ask for them as often as the others, also in a pass for which it
+// has no micro-batch.
+void PassIdly(const Model& model, const ForwardOptions& forward, bool backward) {
+  if (forward.store != nullptr) PassParts(*forward.store, model, backward);
+}
+
 // Calls `visit` with this rank's micro-batches, one in each pass of all ranks, for a forward alone.
 void ForEachPass(const Model& model, const MinibatchShare& share, const ForwardOptions& forward,
                  const std::function<void(const MicroBatch&)>& visit) {
@@ -280,10 +275,6 @@ ExpertChoices MinibatchChoices(const Model& model, const MinibatchShare& share, 
 }
 
 }  // namespace
-
-void PassIdly(const Model& model, const ForwardOptions& forward, bool backward) {
-  if (forward.store != nullptr) PassParts(*forward.store, model, backward);
-}
 
 bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
   return sample.advantage != 0 || loss.entropy_bonus != 0 || loss.kl_coef != 0 || loss.load_balance_coef != 0;

@@ -15,13 +15,13 @@
 
 namespace augur {
 
-// What defines the loss of a step.
-//   masked  -Σ w M r A, under `rule`
+// What defines the loss of a step: -Σ w M r A under `rule`, but for gspo.
+//   masked  `rule` is the configured mask
 //   gspo    -Σ w s A over responses whose ratio s = exp(mean of log π - log μ) is not clipped, that is, not
 //           beyond 1 + clip_high with A > 0 nor below 1 - clip_low with A < 0; the gradient takes s as fixed
-//   cispo   -Σ w min(r, 1 + clip_high) A, every token, the bounded ratio as a fixed factor
-//   tis     -Σ w min(r, tis_cap) A likewise. Where the samples carry an anchor of their own, `rule` applies
-//           to it, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
+//   cispo   `rule` masks nothing and cuts the ratio at 1 + clip_high, a fixed factor
+//   tis     likewise at tis_cap. Where the samples carry an anchor of their own, `rule` is the configured
+//           mask, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
 struct StepLoss {
   LossKind kind = LossKind::kMasked;
   MaskRule rule;
@@ -43,7 +43,7 @@ struct StepLoss {
 
 struct StepSums {
   std::array<double, kDecisionSums> sums{};
-  double reference_kl = 0;  // Σ of the k3 estimate over counted tokens
+  double reference_kl = 0;  // Σ of the estimate over counted tokens
   double load_balance = 0;  // the load-balancing loss, before its coefficient
   // [sparse layers, experts] float64 on the CPU: how many response tokens each expert computed. Undefined
   // without experts.
@@ -82,10 +82,6 @@ struct MinibatchShare {
 // This rank's share of a minibatch in which those that HasGradient go first; the samples are moved out of it.
 // Ranks have about as many tokens each, in as many micro-batches where they have samples enough.
 MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss, const Ranks& ranks);
-
-// Where layers are sharded every rank must ask for them as often as the others, also in a pass for which it
-// has no micro-batch.
-void PassIdly(const Model& model, const ForwardOptions& forward, bool backward);
 
 // Adds the share's gradient to the optimizer's; its sums. Throws Stopped on every rank, between
 // micro-batches, where a signal has reached one of them.
