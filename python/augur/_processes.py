@@ -58,11 +58,18 @@ def _make_group() -> None:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     store, rank, size = next(dist.rendezvous("env://"))
-    # torchrun keeps the store when it restarts the processes, and with it the addresses of those that are gone.
-    start = store.add(f"augur/starts/{size}/{rank}", 1)
-    store = dist.PrefixStore(f"augur/start_{size}_{start}", store)
+    store = dist.PrefixStore(_start_name(store, rank, size), store)
     backend = "cpu:gloo,cuda:nccl" if _have_gpus(store, rank, size) else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+
+
+def _start_name(store: dist.Store, rank: int, size: int) -> str:
+    """Tells this start from earlier ones: torchrun keeps the store when it restarts the processes, and with it the
+    addresses of those that are gone."""
+    if os.environ.get("GROUP_WORLD_SIZE") == "1" and "TORCHELASTIC_RESTART_COUNT" in os.environ:
+        return f"augur/restart_{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    # Agents of several nodes need not agree about that count, for one that joins anew has its own.
+    return f"augur/start_{size}_{store.add(f'augur/starts/{size}/{rank}', 1)}"
 
 
 def _have_gpus(store: dist.Store, rank: int, size: int) -> bool:

@@ -164,6 +164,10 @@ bool IsSpareRank(int argc, const char* const* argv) {
                command.empty() ? "this" : command, group.size - 1);
   }
   SetProcessGroup({});
+  // Processes that the command starts would wait for the others of the group.
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_NUM_TASKS"}) {
+    ::unsetenv(name);
+  }
   return group.rank != 0;
 }
 

@@ -135,8 +135,10 @@ class AdapterReader {
   const std::set<std::string>& unread() const { return unread_; }
   const std::string& where() const { return where_; }
 
-  const std::vector<int64_t>& ShapeOf(const std::string& name) const {
-    return file_.tensors().at(std::string(kAdapterPrefix) + name).shape;
+  // Whether factors lead from `in` to `out`: of two modules of experts under one name it is one's.
+  bool Fits(const std::string& stem, int64_t in, int64_t out) const {
+    const std::vector<int64_t> a = ShapeOf(stem + "A.weight"), b = ShapeOf(stem + "B.weight");
+    return !a.empty() && a.back() == in && (b.empty() || b.front() == out);
   }
 
   // In float32.
@@ -159,6 +161,12 @@ class AdapterReader {
   }
 
  private:
+  // Empty where there is no such tensor.
+  std::vector<int64_t> ShapeOf(const std::string& name) const {
+    const auto found = file_.tensors().find(std::string(kAdapterPrefix) + name);
+    return found == file_.tensors().end() ? std::vector<int64_t>{} : found->second.shape;
+  }
+
   SafetensorsFile file_;
   std::string where_;
   std::set<std::string> unread_;
@@ -203,8 +211,7 @@ void ReadLayer(size_t layer, const AdapterScales& scales, AdapterReader& reader,
     for (const AdapterPlace& place : AdapterPlaces(spec)) {
       const std::string stem = StemOf(layer, spec, place, both);
       if (!reader.Has(stem + "A.weight")) continue;
-      // Of two modules of experts under one name, the one it fits.
-      if (spec.experts > 0 && !both && reader.ShapeOf(stem + "A.weight").back() != spec.in) continue;
+      if (spec.experts > 0 && !both && !reader.Fits(stem, spec.in, place.rows)) continue;
       ReadPlace(layer, spec, place, stem, scales, reader, model);
     }
   }
@@ -328,8 +335,13 @@ void ReadAdapter(const fs::path& directory, Model* model) {
   const std::set<std::string> rest = reader.unread();
   for (const std::string& name : rest) {
     if (name.find(".lora_") != std::string::npos || !name.ends_with(".weight")) {
+      const bool by_expert =
+          name.find(".mlp.experts.") != std::string::npos && name.find("_proj.lora_") != std::string::npos;
       throw Error(reader.where(), fmt::format("{} belongs to no linear layer of the model", name),
-                  "take an adapter of this model");
+                  by_expert
+                      ? "adapters of single experts are of an older layout: load them with peft 0.21 or "
+                        "newer beside transformers 5 and save them again"
+                      : "take an adapter of this model");
     }
     TrainWhole(name.substr(0, name.size() - std::string_view(".weight").size()), reader.Take(name),
                reader.where(), model);

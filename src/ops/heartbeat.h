@@ -1,5 +1,5 @@
-// Which rank ended: each counts up in the group's store once a second, and one whose count stands still is
-// gone or stuck.
+// Which rank ended or is stuck: each counts up in the store of all ranks once a second, and says how often it
+// has called the others.
 #pragma once
 
 #include <string>
@@ -11,8 +11,11 @@ namespace augur {
 // From now on, on a thread of its own, until the process ends.
 void StartHeartbeat(const ProcessGroup& group);
 
-// "rank 2", "ranks 2, 3", or "another rank" where nobody knows. Takes a few seconds; all ranks that ask are
-// told the same.
-std::string SilentRanks(const ProcessGroup& group);
+// This rank is about to wait for others.
+void CountCall();
+
+// "rank 2", "ranks 2, 3": those whose count stands still, or else those that have called least. "another
+// rank" where nobody knows. Takes a few seconds; all ranks that ask are told the same.
+std::string SilentRanks();
 
 }  // namespace augur

@@ -36,12 +36,13 @@ at::Tensor Ranks::Outgoing(const at::Tensor& tensor) const {
 
 at::Tensor Ranks::Call(const std::function<at::Tensor()>& function) const {
   try {
+    CountCall();
     return function();
   } catch (const std::exception& fault) {  // of torch, or of Gloo
     const auto* torch_fault = dynamic_cast<const c10::Error*>(&fault);
     const std::string why = torch_fault != nullptr ? torch_fault->what_without_backtrace() : fault.what();
     throw LostRank("process group",
-                   fmt::format("{} ended or did not answer in time ({})", SilentRanks(group_), why),
+                   fmt::format("{} ended or did not answer in time ({})", SilentRanks(), why),
                    "see what that rank said; parallel.timeout_s is how long ranks wait for each other");
   }
 }

@@ -191,6 +191,14 @@ def test_the_adapters_directory_may_stand_for_the_model(dense, tmp_path):
     check_updates(dense, tmp_path / "peft", updates)
 
 
+def test_the_experts_down_proj_alone_where_its_input_is_as_wide_as_the_layers(tmp_path):
+    """Both tensors of experts then take as many values, and have one name in peft's file."""
+    square = make_moe_policy(tmp_path / "square", moe_intermediate_size=32)
+    names = ["mlp.experts.down_proj"]
+    model = peft_adapter(square, tmp_path / "peft", target_modules=["q_proj"], target_parameters=names)
+    check_scores(score(tmp_path / "peft", "--dtype", "fp32"), model)
+
+
 @pytest.mark.parametrize("targets", [["gate_up_proj"], ["down_proj"]])
 def test_one_of_the_experts_tensors_alone(sparse, tmp_path, targets):
     names = [f"mlp.experts.{name}" for name in targets]

@@ -36,7 +36,7 @@ def make_policy(
     return save_policy(model, directory, scale)
 
 
-def make_moe_policy(directory: Path, seed: int = 0, scale: float = 0.12) -> Path:
+def make_moe_policy(directory: Path, seed: int = 0, scale: float = 0.12, moe_intermediate_size: int = 24) -> Path:
     """The same of a Qwen3 with experts."""
     torch.manual_seed(seed)
     model = Qwen3MoeForCausalLM(
@@ -44,7 +44,7 @@ def make_moe_policy(directory: Path, seed: int = 0, scale: float = 0.12) -> Path
             vocab_size=VOCAB,
             hidden_size=32,
             intermediate_size=48,
-            moe_intermediate_size=24,
+            moe_intermediate_size=moe_intermediate_size,
             num_experts=8,
             num_experts_per_tok=2,
             norm_topk_prob=True,

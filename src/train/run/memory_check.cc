@@ -14,6 +14,7 @@
 #include "base/process_group.h"
 #include "model/adapter.h"
 #include "model/model.h"
+#include "ops/ranks.h"
 #include "train/parallel/shard_groups.h"
 
 namespace augur {
@@ -159,8 +160,15 @@ std::string DescribeMemory(const MemoryPlan& plan) {
 
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section) {
   const double least = plan.Sum(true);
-  if (plan.total == 0 || least <= plan.total) return;
+  if (plan.total == 0 || plan.Sum(false) <= plan.total) return;
+  if (least <= plan.total) {
+    fmt::print(stderr,
+               "augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
+               plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer));
+    return;
+  }
   std::vector<std::string> ways;
+  if (!Ranks::World().alone() && use.shard != Shard::kFull) ways.emplace_back("parallel.shard=full");
   if (use.optimizer.optimizer_dtype == StateDtype::kFp32) ways.push_back(section + ".optimizer_dtype=bf16");
   if (use.section.precision == Precision::kFp32) ways.emplace_back("model.precision=bf16");
   if (use.lora.rank == 0 && use.lora.adapter.empty()) ways.emplace_back("lora.rank=32");

@@ -48,8 +48,8 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device);
 // "  master weights (fp32)   30.5" a line, in GiB.
 std::string DescribeMemory(const MemoryPlan& plan);
 
-// Throws Error where what is certain is more than the device has; `section` is the optimizer's, "train" or
-// "sft".
+// Throws Error where what is certain is more than the device has, and warns where an estimate is; `section`
+// is the optimizer's, "train" or "sft".
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section);
 
 // For updates that ran out of memory.

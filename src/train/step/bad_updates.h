@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "ops/ranks.h"
 
 namespace augur {
 
@@ -17,11 +18,13 @@ class BadUpdates {
   void Count(bool skipped, int64_t step) {
     in_row_ = skipped ? in_row_ + 1 : 0;
     if (in_row_ < limit_) return;
-    throw NotFiniteError(
-        fmt::format("step {}", step),
-        fmt::format("{} updates in a row had a loss or gradient that is not finite", in_row_),
-        "lower the learning rate or grad_clip, or take model.precision fp32; what was saved before "
-        "is intact");
+    Ranks::World().OnFirst([&] {  // all know
+      throw NotFiniteError(
+          fmt::format("step {}", step),
+          fmt::format("{} updates in a row had a loss or gradient that is not finite", in_row_),
+          "lower the learning rate or grad_clip, or take model.precision fp32; what was saved before "
+          "is intact");
+    });
   }
 
   int64_t in_row() const { return in_row_; }
