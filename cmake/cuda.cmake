@@ -47,7 +47,7 @@ if(AUGUR_WITH_CUDA)
   find_library(CUDNN_LIBRARY NAMES libcudnn.so.9 HINTS ${packages}/nvidia/cudnn/lib)
   if(CUDNN_FRONTEND_HEADERS AND CUDNN_HEADERS AND CUDNN_LIBRARY)
     set(AUGUR_WITH_CUDNN ON)
-    set_source_files_properties(src/ops/attention_cudnn.cc PROPERTIES
+    set_source_files_properties(src/ops/layer/attention_cudnn.cc PROPERTIES
       SKIP_PRECOMPILE_HEADERS ON
       COMPILE_OPTIONS "-isystem${CUDNN_FRONTEND_HEADERS};-isystem${CUDNN_HEADERS};-DCUDNN_FRONTEND_SKIP_JSON_LIB")
     target_link_libraries(torch_libs INTERFACE ${CUDNN_LIBRARY})

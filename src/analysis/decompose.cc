@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "mask/reference.h"
-#include "ops/log_probs.h"
+#include "ops/head/log_probs.h"
 
 namespace augur {
 namespace {

@@ -6,7 +6,7 @@
 namespace augur {
 
 struct ProcessGroup {
-  std::string name;  // of torch's process group, for ops/collectives.h; empty where this process is alone
+  std::string name;  // of torch's process group (ops/parallel); empty where this process is alone
   int rank = 0, size = 1;
   bool gpu = false;    // it moves tensors of a GPU itself (NCCL); otherwise they go through the host (Gloo)
   int local_size = 1;  // how many of the processes are on this machine

@@ -17,7 +17,7 @@
 #include "cli/program.h"
 #include "eval/evaluate.h"
 #include "metrics/progress.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "rollout/rollout_json.h"
 #include "train/parallel/stop.h"
 

@@ -23,7 +23,7 @@
 #include "cli/response_printer.h"
 #include "cli/stdin_on_ranks.h"
 #include "metrics/progress.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "rollout/generate_on_ranks.h"
 #include "rollout/rollout_json.h"
 #include "train/parallel/stop.h"

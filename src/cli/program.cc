@@ -21,9 +21,9 @@
 #include "cli/exit_code.h"
 #include "cli/silence.h"
 #include "kernels/simd/isa.h"
-#include "ops/heartbeat.h"
 #include "ops/out_of_memory.h"
-#include "ops/ranks.h"
+#include "ops/parallel/heartbeat.h"
+#include "ops/parallel/ranks.h"
 #include "reward/python_function.h"
 
 namespace augur {

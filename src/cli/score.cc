@@ -23,8 +23,8 @@
 #include "cli/stdin_on_ranks.h"
 #include "model/forward.h"
 #include "model/load.h"
-#include "ops/log_probs.h"
-#include "ops/ranks.h"
+#include "ops/head/log_probs.h"
+#include "ops/parallel/ranks.h"
 #include "rollout/device.h"
 
 namespace augur {

@@ -12,7 +12,7 @@
 #include "cli/commands.h"
 #include "config/read.h"
 #include "config/write.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "train/run/lora.h"
 
 namespace augur {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <string>
 
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 

@@ -13,7 +13,7 @@
 #include "config/read.h"
 #include "config/write.h"
 #include "metrics/wandb.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "report/report.h"
 #include "train/run/lora.h"
 #include "train/run/trainer.h"

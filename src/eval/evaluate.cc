@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/stop_signals.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "rollout/generate_on_ranks.h"
 
 namespace augur {

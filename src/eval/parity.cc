@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "ops/log_probs.h"
+#include "ops/head/log_probs.h"
 
 namespace augur {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "ops/fp8_product.h"
+#include "ops/layer/fp8_product.h"
 #include "ops/typed_data.h"
 
 namespace augur {

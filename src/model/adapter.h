@@ -2,7 +2,7 @@
 //
 // The model's own tensors hold those sums, in its type: whoever computes with a Model, the rollout copy
 // included, computes with the merged weights and needs to know nothing of adapters. After a and b have
-// changed, MergeAdapters makes the sums again. The forward's gradients go to a and b (ops/low_rank.h).
+// changed, MergeAdapters makes the sums again. The forward's gradients go to a and b (ops/layer/low_rank.h).
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ void AddAdapter(size_t layer, const ModuleSpec& spec, const AdapterPlace& place,
 void TrainWhole(const std::string& name, const at::Tensor& value, std::string_view where, Model* model);
 
 // Keeps the base of adapted modules in FP8 from now on, a scale per output channel, as products round it
-// (ops/fp8_product.h); half the memory. The model's weights are merged from that.
+// (ops/layer/fp8_product.h); half the memory. The model's weights are merged from that.
 void RoundBaseToFp8(Model* model);
 
 // Makes the model's weights anew from base and adapters.

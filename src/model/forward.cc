@@ -9,7 +9,7 @@
 #include "base/stop_signals.h"
 #include "model/layer.h"
 #include "model/rope.h"
-#include "ops/rms_norm.h"
+#include "ops/layer/rms_norm.h"
 #include "ops/typed_data.h"
 
 namespace augur {

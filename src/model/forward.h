@@ -9,7 +9,7 @@
 
 #include "model/layer_store.h"
 #include "model/model.h"
-#include "ops/attention.h"
+#include "ops/layer/attention.h"
 
 namespace augur {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "model/moe.h"
-#include "ops/gated_mlp.h"
-#include "ops/rms_norm.h"
+#include "ops/layer/gated_mlp.h"
+#include "ops/layer/rms_norm.h"
 
 namespace augur {
 

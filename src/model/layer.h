@@ -5,8 +5,8 @@
 
 #include "model/layer_store.h"
 #include "model/model.h"
-#include "ops/attention.h"
-#include "ops/linear.h"
+#include "ops/layer/attention.h"
+#include "ops/layer/linear.h"
 
 namespace augur {
 

@@ -10,7 +10,7 @@
 
 #include "model/config.h"
 #include "model/layer_table.h"
-#include "ops/low_rank.h"
+#include "ops/layer/low_rank.h"
 
 namespace augur {
 

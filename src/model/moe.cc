@@ -17,8 +17,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "ops/fp8_product.h"
-#include "ops/swiglu.h"
+#include "ops/layer/fp8_product.h"
+#include "ops/layer/swiglu.h"
 
 namespace augur {
 namespace {
@@ -124,7 +124,7 @@ void ForEachExpert(const at::Tensor& ends, F f) {
   }
 }
 
-// GroupedLinear of weights that stand for base + scale b a (ops/low_rank.h), a [experts, rank, in] and
+// GroupedLinear of weights that stand for base + scale b a (ops/layer/low_rank.h), a [experts, rank, in] and
 // b [experts, out, rank]: gradients go to the rows, a and b.
 struct LowRankGroupedLinear : torch::autograd::Function<LowRankGroupedLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& weights,

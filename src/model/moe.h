@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/model.h"
-#include "ops/linear.h"
+#include "ops/layer/linear.h"
 
 namespace augur {
 

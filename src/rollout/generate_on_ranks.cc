@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "rollout/rollout_bytes.h"
 
 namespace augur {

@@ -23,7 +23,7 @@
 #include "model/load.h"
 #include "model/moe.h"
 #include "model/save.h"
-#include "ops/log_probs.h"
+#include "ops/head/log_probs.h"
 
 namespace augur {
 namespace {

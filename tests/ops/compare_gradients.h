@@ -12,7 +12,7 @@
 #include <functional>
 #include <vector>
 
-#include "ops/attention.h"
+#include "ops/layer/attention.h"
 
 namespace augur {
 

@@ -13,8 +13,8 @@
 #include "base/json.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/timing.h"
-#include "ops/decide.h"
 #include "ops/device.h"
+#include "ops/head/decide.h"
 
 namespace augur {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/measure.h"
-#include "ops/linear_policy_loss.h"
+#include "ops/head/linear_policy_loss.h"
 
 namespace augur {
 namespace {

@@ -14,7 +14,7 @@
 #include "cli/flag_checks.h"
 #include "model/load.h"
 #include "model/shapes.h"
-#include "ops/fake_group.h"
+#include "ops/parallel/fake_group.h"
 #include "rollout/device.h"
 #include "train/step/policy_step.h"
 

@@ -18,8 +18,8 @@
 #include "kernels/layer/rotary.h"
 #include "kernels/layer/swiglu.h"
 #include "model/moe.h"
-#include "ops/chosen_product.h"
 #include "ops/device.h"
+#include "ops/layer/chosen_product.h"
 #include "ops/typed_data.h"
 
 namespace augur {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/model.h"
-#include "ops/fp8_product.h"
+#include "ops/layer/fp8_product.h"
 #include "rollout/engine.h"
 
 namespace augur {

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "train/checkpoint/checkpoint.h"
 
 namespace augur {

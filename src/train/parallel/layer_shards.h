@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/layer_store.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "train/parallel/buckets.h"
 
 namespace augur {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/stop_signals.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "train/parallel/shard_groups.h"
 
 namespace augur {

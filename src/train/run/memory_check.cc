@@ -14,7 +14,7 @@
 #include "base/process_group.h"
 #include "model/adapter.h"
 #include "model/model.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "train/parallel/shard_groups.h"
 
 namespace augur {

@@ -19,7 +19,7 @@
 #include "model/config.h"
 #include "ops/device.h"
 #include "ops/out_of_memory.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "rollout/device.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/parallel/shard_groups.h"

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "kernels/head/decide.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "ops/typed_data.h"
 #include "train/step/token_scores.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 

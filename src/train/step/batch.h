@@ -10,7 +10,7 @@
 
 #include "mask/aggregation.h"
 #include "model/forward.h"
-#include "ops/policy_loss.h"
+#include "ops/head/policy_loss.h"
 #include "rollout/rollout.h"
 
 namespace augur {

@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "kernels/head/decide.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "ops/typed_data.h"
 
 namespace augur {

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/stop_signals.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "reward/advantage.h"
 #include "rollout/generate_on_ranks.h"
 #include "train/parallel/stop.h"

@@ -13,7 +13,7 @@
 
 #include "config/config.h"
 #include "model/model.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "train/parallel/buckets.h"
 #include "train/parallel/layer_shards.h"
 

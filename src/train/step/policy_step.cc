@@ -12,9 +12,9 @@
 
 #include "kernels/head/surrogate_math.h"
 #include "model/moe.h"
-#include "ops/head_logits.h"
-#include "ops/linear_policy_loss.h"
-#include "ops/log_probs.h"
+#include "ops/head/head_logits.h"
+#include "ops/head/linear_policy_loss.h"
+#include "ops/head/log_probs.h"
 #include "ops/typed_data.h"
 #include "train/parallel/shares.h"
 #include "train/parallel/stop.h"

@@ -9,7 +9,7 @@
 #include "kernels/head/surrogate.h"
 #include "mask/rule.h"
 #include "model/model.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 #include "train/step/batch.h"
 #include "train/step/optimizer.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/memory.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 

@@ -1,6 +1,6 @@
 #include "train/step/token_scores.h"
 
-#include "ops/decide.h"
+#include "ops/head/decide.h"
 #include "ops/typed_data.h"
 
 namespace augur {

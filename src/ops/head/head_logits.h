@@ -1,0 +1,70 @@
+// From hidden states to log-probs, chunk by chunk: the one place where the head's logits are made and read.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/head/head.h"
+#include "ops/head/token_pass.h"
+#include "ops/head/vocab_parallel.h"
+
+namespace augur {
+
+// Throws Error where head and options do not fit each other. Returns the size of the whole vocabulary.
+int64_t CheckHead(const Head& head, const HeadOptions& options);
+
+// Dense, detached and of a type that the device's kernels read: half has none on the CPU.
+Head ReadableHead(const Head& head);
+
+// Tokens without a gradient whatever the policy decides: of no weight, without record, or, where nothing else
+// is asked of them, without advantage. [T] bool.
+at::Tensor InertTokens(const RecordedTokens& recorded, const LossOptions& options);
+
+// The order in which rows are worked through: inert tokens last, so that chunks are of one kind.
+struct RowOrder {
+  RowOrder(const at::Tensor& inert, int64_t tokens);
+
+  at::Tensor order;    // [T] int64; undefined where all keep their places
+  int64_t active = 0;  // how many are not inert
+
+  at::Tensor Sorted(const at::Tensor& x) const;
+  at::Tensor Restored(const at::Tensor& x) const;
+};
+
+class HeadLogits {
+ public:
+  // `head` is readable; both arguments must outlive this object.
+  HeadLogits(const Head& head, const HeadOptions& options, int64_t vocab_size);
+
+  bool parallel() const { return !shard_.group.empty(); }
+  const VocabShard& shard() const { return shard_; }
+  // [held, d]: the weight's rows without padding, as products take them (ops/layer/product.h).
+  const at::Tensor& factor() const { return factor_; }
+  // The support's ids among these rows; -1 for those of other ranks.
+  at::Tensor LocalIds(const at::Tensor& support) const;
+
+  // Chunks of `tokens` tokens have this many, of nearly equal size, so that their logits fit the budget.
+  int64_t ChunkRows(int64_t tokens) const;
+  // Makes room for the logits of a chunk, and gives it back.
+  void Reserve(int64_t rows);
+  void Release() { buffer_ = at::Tensor(); }
+
+  // The logits of a chunk [rows, d] within the room; the next chunk overwrites them.
+  LogitView Logits(const at::Tensor& hidden, const at::Tensor& local_ids);
+  // The same with the row statistics in `pass`, of all ranks where there are several. The support's logits
+  // are dot products of their own, accumulated in float32. With `unnormalised` the logits become unnormalised
+  // probabilities.
+  LogitView Stats(const at::Tensor& hidden, const at::Tensor& local_ids, const TokenPass& pass,
+                  const Unnormalised& unnormalised = {});
+
+ private:
+  at::Tensor SupportLogits(const at::Tensor& hidden, const at::Tensor& local_ids, at::ScalarType type) const;
+
+  const Head& head_;
+  const HeadOptions& options_;
+  VocabShard shard_;
+  at::Tensor weight_, bias_;  // without padding
+  at::Tensor factor_;         // the weight as products take it
+  at::Tensor buffer_;         // [rows, at least held]
+};
+
+}  // namespace augur

@@ -1,0 +1,218 @@
+#include "ops/head/head_pass.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/stop_signals.h"
+#include "kernels/head/live_rows.h"
+#include "ops/head/head_gradients.h"
+#include "ops/head/head_logits.h"
+#include "ops/head/outside_budget.h"
+#include "ops/launch.h"
+#include "ops/parallel/collectives.h"
+
+namespace augur {
+namespace {
+
+// The chunk loop. Its members are what one chunk after the other uses.
+class HeadPass {
+ public:
+  HeadPass(const MaskRule& rule, const Head& head, const RecordedTokens& recorded, const HeadOptions& options,
+           const HeadWants& wants, int64_t vocab_size)
+      : rule_(rule),
+        head_(head),
+        options_(options),
+        wants_(wants),
+        vocab_size_(vocab_size),
+        order_(wants.any() ? InertTokens(recorded, options.loss) : at::Tensor(), head.hidden.size(0)),
+        logits_(head, options, vocab_size),
+        pass_(StartTokenPass(recorded, ComputeType(head.hidden))) {
+    for (at::Tensor* x :
+         {&pass_.support, &pass_.behaviour, &pass_.advantages, &pass_.weights, &pass_.reference}) {
+      *x = order_.Sorted(*x);
+    }
+    local_ids_ = logits_.LocalIds(pass_.support);
+    chunk_rows_ =
+        std::max(logits_.ChunkRows(order_.active), logits_.ChunkRows(pass_.tokens() - order_.active));
+    if (options.grad_scale != 1) scale_ = at::full({}, options.grad_scale, pass_.policy.options());
+  }
+
+  // The most tokens of a chunk.
+  int64_t chunk_rows() const { return chunk_rows_; }
+
+  HeadPassResult Run() {
+    HeadPassResult result;
+    const int64_t tokens = pass_.tokens(), active = order_.active;
+    const int64_t rows = logits_.ChunkRows(active);
+    HeadGradients gradients(head_, logits_.factor(), wants_, options_.accumulate_float32,
+                            (active + rows - 1) / rows);
+    logits_.Reserve(std::min(chunk_rows_, tokens));
+    ForEachChunk(0, active, [&](const Chunk& chunk) {
+      if (!wants_.any()) {
+        Decide(chunk);
+      } else if (!(UsesUnnormalised() && AddGradientsFromUnnormalised(chunk, &gradients))) {
+        AddGradients(chunk, &gradients);
+      }
+    });
+    ForEachChunk(active, tokens, [&](const Chunk& chunk) { Decide(chunk); });
+    logits_.Release();  // before the float32 sum is rounded into a tensor of its own
+    gradients.Finish(&result);
+    if (logits_.parallel() && wants_.hidden) {
+      result.hidden_gradient = AllReduce(result.hidden_gradient, "sum", options_.group);
+    }
+    result.loss = FinishTokenPass(rule_, options_.loss, pass_);
+    PutInOrder(&result.loss);
+    return result;
+  }
+
+ private:
+  struct Chunk {
+    int64_t begin;
+    TokenPass pass;
+    at::Tensor hidden;  // [rows, d]
+    at::Tensor tokens;  // [rows] int64, which of the batch these are; undefined for all from `begin` on
+  };
+
+  // Whether the gradient can be had in one sweep; see UnnormalisedGradient.
+  bool UsesUnnormalised() const {
+    return !logits_.parallel() && options_.loss.softcap == 0 && options_.loss.entropy_bonus == 0 &&
+           head_.hidden.scalar_type() != at::kHalf;
+  }
+
+  void PutInOrder(PolicyLoss* loss) const {
+    LogProbs& policy = loss->policy;
+    for (at::Tensor* x : {&policy.support, &policy.tail_mass, &policy.tail_square, &policy.entropy,
+                          &loss->ratio, &loss->divergence, &loss->direction, &loss->flags, &loss->keep}) {
+      *x = order_.Restored(*x);
+    }
+  }
+
+  template <typename F>
+  void ForEachChunk(int64_t begin, int64_t end, F f) const {
+    const int64_t most = logits_.ChunkRows(end - begin);
+    for (; begin < end; begin += most) {
+      CheckStop();
+      const int64_t rows = std::min(most, end - begin);
+      Chunk chunk{begin, pass_.Slice(begin, rows), {}, {}};
+      if (order_.order.defined()) {
+        chunk.tokens = order_.order.narrow(0, begin, rows);
+        chunk.hidden = head_.hidden.index_select(0, chunk.tokens);
+      } else {
+        chunk.hidden = head_.hidden.narrow(0, begin, rows);
+      }
+      f(chunk);
+    }
+  }
+
+  // The chunk's logits, statistics and decisions. With `unnormalised` the logits become unnormalised
+  // probabilities.
+  LogitView Decide(const Chunk& chunk, const Unnormalised& unnormalised = {}) {
+    const LogitView view = logits_.Stats(chunk.hidden, local_ids_.narrow(0, chunk.begin, chunk.pass.tokens()),
+                                         chunk.pass, unnormalised);
+    DecideTokens(rule_, options_.loss, vocab_size_, chunk.pass);
+    return view;
+  }
+
+  // The rows of the chunk that have a gradient; see LiveRows. On CUDA this waits for the chunk's decisions.
+  at::Tensor LiveRows(const TokenPass& chunk) const {
+    const auto ints = chunk.support.options();
+    const at::Tensor source = at::empty({chunk.tokens()}, ints), count = at::empty({1}, ints);
+    WithComputeType(chunk.dense.scalar_type(), [&]<typename T>(T) {
+      const LiveRowsInput<T> in{chunk.dense.const_data_ptr<T>(), chunk.entropy_weight.const_data_ptr<T>(),
+                                chunk.sparse.const_data_ptr<T>(), chunk.tokens(),
+                                static_cast<int>(chunk.support.size(1))};
+      augur::Run(chunk.dense, LiveRowsCpu<T>, LiveRowsCuda<T>, in, source.mutable_data_ptr<int32_t>(),
+                 count.mutable_data_ptr<int32_t>());
+    });
+    return source.narrow(0, 0, count.item<int32_t>());
+  }
+
+  // Where the gradients of the chunk's live rows go: over their logits.
+  GradientTarget TargetOf(const LogitView& view, const Chunk& chunk) const {
+    const at::Tensor live = LiveRows(chunk.pass);
+    GradientTarget target;
+    target.gradient = view.logits.narrow(0, 0, live.size(0));
+    target.scale = scale_;
+    if (live.size(0) < chunk.pass.tokens()) target.source = live;
+    target.precise_support = true;
+    return target;
+  }
+
+  void AddGradients(const Chunk& chunk, HeadGradients* gradients) {
+    const LogitView view = Decide(chunk);
+    const GradientTarget target = TargetOf(view, chunk);
+    if (target.gradient.numel() == 0) return;
+    ComputeRowGradient(view, chunk.pass, target);
+    gradients->Add(RowsOf(chunk, target, at::Tensor()));
+  }
+
+  // False where some row does not fit into unnormalised probabilities, and nothing has been added.
+  bool AddGradientsFromUnnormalised(const Chunk& chunk, HeadGradients* gradients) {
+    const auto ints = chunk.pass.support.options();
+    const Unnormalised unnormalised{at::empty_like(chunk.pass.dense), at::zeros({1}, ints)};
+    const LogitView view = Decide(chunk, unnormalised);
+    const GradientTarget target = TargetOf(view, chunk);
+    if (unnormalised.overflowed.item<int32_t>() != 0) return false;
+    if (target.gradient.numel() == 0) return true;
+    gradients->Add(
+        RowsOf(chunk, target, ComputeUnnormalisedGradient(view, chunk.pass, unnormalised, target)));
+    return true;
+  }
+
+  GradientRows RowsOf(const Chunk& chunk, const GradientTarget& target, const at::Tensor& factor) const {
+    GradientRows rows{target.gradient, factor, chunk.hidden, chunk.tokens, chunk.begin};
+    if (!target.source.defined()) return rows;
+    rows.hidden = chunk.hidden.index_select(0, target.source);
+    rows.tokens = chunk.tokens.defined() ? chunk.tokens.index_select(0, target.source)
+                                         : target.source.to(at::kLong).add_(chunk.begin);
+    return rows;
+  }
+
+  const MaskRule& rule_;
+  const Head& head_;
+  const HeadOptions& options_;
+  const HeadWants wants_;
+  const int64_t vocab_size_;
+  const RowOrder order_;
+  HeadLogits logits_;
+  TokenPass pass_;        // in the order of `order_`
+  at::Tensor local_ids_;  // [T, M] int32, the support's within the head's rows
+  int64_t chunk_rows_ = 0;
+  at::Tensor scale_;  // scalar or undefined
+};
+
+}  // namespace
+
+HeadPassResult RunHeadPass(const MaskRule& rule, const Head& head, const RecordedTokens& recorded,
+                           const HeadOptions& options, const HeadWants& wants) {
+  if (rule.outside_budget > 0) {  // decided once to find delta, and again under it
+    MaskRule first = rule;
+    first.outside_budget = 0;
+    const PolicyLoss seen = RunHeadPass(first, head, recorded, options, {}).loss;
+    const MaskRule spent = WithBudgetSpent(rule, seen.divergence, seen.flags, recorded.weights);
+    return RunHeadPass(spent, head, recorded, options, wants);
+  }
+  const int64_t vocab_size = CheckHead(head, options);
+  CheckRecordedTokens({"hidden", head.hidden}, recorded, options.loss, vocab_size);
+  const Head readable = ReadableHead(head);
+  HeadPass pass(rule, readable, recorded, options, wants, vocab_size);
+  HeadPassResult result;
+  try {
+    result = pass.Run();
+  } catch (const c10::OutOfMemoryError&) {
+    throw MemoryError(
+        "chunk", fmt::format("the GPU's memory does not hold the logits of {} tokens", pass.chunk_rows()),
+        fmt::format("set chunk={} or less", std::max<int64_t>(pass.chunk_rows() / 2, 1)));
+  }
+  for (at::Tensor* gradient : {&result.hidden_gradient, &result.weight_gradient, &result.bias_gradient}) {
+    if (gradient->defined()) *gradient = gradient->to(head.hidden.scalar_type());
+  }
+  return result;
+}
+
+}  // namespace augur

@@ -1,0 +1,17 @@
+#include "ops/parallel/collectives.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace augur {
+
+at::Tensor AllReduce(const at::Tensor& tensor, const std::string& operation, const std::string& group) {
+  static const auto reduce = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("_c10d_functional::all_reduce", "")
+                                 .typed<at::Tensor(const at::Tensor&, std::string, std::string)>();
+  static const auto wait = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
+                               .typed<at::Tensor(const at::Tensor&)>();
+  return wait.call(reduce.call(tensor.contiguous(), operation, group));
+}
+
+}  // namespace augur
