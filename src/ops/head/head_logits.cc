@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
+#include "base/stop_signals.h"
 #include "kernels/head/support_logits.h"
 #include "ops/launch.h"
 #include "ops/layer/product.h"
@@ -97,7 +99,7 @@ at::Tensor InertTokens(const RecordedTokens& recorded, const LossOptions& option
   return inert;
 }
 
-RowOrder::RowOrder(const at::Tensor& inert, int64_t tokens) : active(tokens) {
+RowOrder::RowOrder(const at::Tensor& inert, int64_t tokens) : tokens(tokens), active(tokens) {
   if (!inert.defined()) return;
   const int64_t count = inert.sum().item<int64_t>();
   active = tokens - count;
@@ -135,9 +137,40 @@ int64_t HeadLogits::ChunkRows(int64_t tokens) const {
   return std::clamp<int64_t>(RoundUp((tokens + chunks - 1) / chunks, kRowMultiple), 1, least);
 }
 
-void HeadLogits::Reserve(int64_t rows) {
-  // Rows start at 16 bytes whatever the vocabulary.
-  buffer_ = at::empty({rows, RoundUp(shard_.count, kAlignedElements)}, head_.hidden.options());
+int64_t HeadLogits::Chunks(int64_t tokens) const {
+  const int64_t rows = ChunkRows(tokens);
+  return (tokens + rows - 1) / rows;
+}
+
+HeadChunk HeadLogits::ChunkAt(const RowOrder& order, int64_t begin, int64_t rows) const {
+  HeadChunk chunk{begin, rows, begin >= order.active, {}, {}};
+  if (order.order.defined()) {
+    chunk.tokens = order.order.narrow(0, begin, rows);
+    chunk.hidden = head_.hidden.index_select(0, chunk.tokens);
+  } else {
+    chunk.hidden = head_.hidden.narrow(0, begin, rows);
+  }
+  return chunk;
+}
+
+void HeadLogits::ForEachChunk(const RowOrder& order, const std::function<void(const HeadChunk&)>& work) {
+  const int64_t longest = std::min(std::max(ChunkRows(order.active), ChunkRows(order.inert())), order.tokens);
+  try {
+    // Rows start at 16 bytes whatever the vocabulary.
+    buffer_ = at::empty({longest, RoundUp(shard_.count, kAlignedElements)}, head_.hidden.options());
+    for (const auto& [first, end] :
+         {std::pair<int64_t, int64_t>(0, order.active), std::pair(order.active, order.tokens)}) {
+      const int64_t most = ChunkRows(end - first);
+      for (int64_t begin = first; begin < end; begin += most) {
+        CheckStop();
+        work(ChunkAt(order, begin, std::min(most, end - begin)));
+      }
+    }
+  } catch (const c10::OutOfMemoryError&) {
+    throw MemoryError("chunk", fmt::format("the GPU's memory does not hold the logits of {} tokens", longest),
+                      fmt::format("set chunk={} or less", std::max<int64_t>(longest / 2, 1)));
+  }
+  buffer_ = at::Tensor();  // the caller may need its memory next
 }
 
 LogitView HeadLogits::Logits(const at::Tensor& hidden, const at::Tensor& local_ids) {

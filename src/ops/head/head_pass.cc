@@ -5,10 +5,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-
-#include "base/error.h"
-#include "base/stop_signals.h"
 #include "kernels/head/live_rows.h"
 #include "ops/head/head_gradients.h"
 #include "ops/head/head_logits.h"
@@ -19,7 +15,7 @@
 namespace augur {
 namespace {
 
-// The chunk loop. Its members are what one chunk after the other uses.
+// What one chunk after the other uses.
 class HeadPass {
  public:
   HeadPass(const MaskRule& rule, const Head& head, const RecordedTokens& recorded, const HeadOptions& options,
@@ -37,30 +33,21 @@ class HeadPass {
       *x = order_.Sorted(*x);
     }
     local_ids_ = logits_.LocalIds(pass_.support);
-    chunk_rows_ =
-        std::max(logits_.ChunkRows(order_.active), logits_.ChunkRows(pass_.tokens() - order_.active));
     if (options.grad_scale != 1) scale_ = at::full({}, options.grad_scale, pass_.policy.options());
   }
 
-  // The most tokens of a chunk.
-  int64_t chunk_rows() const { return chunk_rows_; }
-
   HeadPassResult Run() {
     HeadPassResult result;
-    const int64_t tokens = pass_.tokens(), active = order_.active;
-    const int64_t rows = logits_.ChunkRows(active);
     HeadGradients gradients(head_, logits_.factor(), wants_, options_.accumulate_float32,
-                            (active + rows - 1) / rows);
-    logits_.Reserve(std::min(chunk_rows_, tokens));
-    ForEachChunk(0, active, [&](const Chunk& chunk) {
-      if (!wants_.any()) {
+                            logits_.Chunks(order_.active));
+    logits_.ForEachChunk(order_, [&](const HeadChunk& part) {
+      const Chunk chunk{part, pass_.Slice(part.begin, part.rows)};
+      if (chunk.inert || !wants_.any()) {
         Decide(chunk);
       } else if (!(UsesUnnormalised() && AddGradientsFromUnnormalised(chunk, &gradients))) {
         AddGradients(chunk, &gradients);
       }
     });
-    ForEachChunk(active, tokens, [&](const Chunk& chunk) { Decide(chunk); });
-    logits_.Release();  // before the float32 sum is rounded into a tensor of its own
     gradients.Finish(&result);
     if (logits_.parallel() && wants_.hidden) {
       result.hidden_gradient = AllReduce(result.hidden_gradient, "sum", options_.group);
@@ -71,11 +58,8 @@ class HeadPass {
   }
 
  private:
-  struct Chunk {
-    int64_t begin;
+  struct Chunk : HeadChunk {
     TokenPass pass;
-    at::Tensor hidden;  // [rows, d]
-    at::Tensor tokens;  // [rows] int64, which of the batch these are; undefined for all from `begin` on
   };
 
   // Whether the gradient can be had in one sweep; see UnnormalisedGradient.
@@ -92,28 +76,11 @@ class HeadPass {
     }
   }
 
-  template <typename F>
-  void ForEachChunk(int64_t begin, int64_t end, F f) const {
-    const int64_t most = logits_.ChunkRows(end - begin);
-    for (; begin < end; begin += most) {
-      CheckStop();
-      const int64_t rows = std::min(most, end - begin);
-      Chunk chunk{begin, pass_.Slice(begin, rows), {}, {}};
-      if (order_.order.defined()) {
-        chunk.tokens = order_.order.narrow(0, begin, rows);
-        chunk.hidden = head_.hidden.index_select(0, chunk.tokens);
-      } else {
-        chunk.hidden = head_.hidden.narrow(0, begin, rows);
-      }
-      f(chunk);
-    }
-  }
-
   // The chunk's logits, statistics and decisions. With `unnormalised` the logits become unnormalised
   // probabilities.
   LogitView Decide(const Chunk& chunk, const Unnormalised& unnormalised = {}) {
-    const LogitView view = logits_.Stats(chunk.hidden, local_ids_.narrow(0, chunk.begin, chunk.pass.tokens()),
-                                         chunk.pass, unnormalised);
+    const LogitView view =
+        logits_.Stats(chunk.hidden, local_ids_.narrow(0, chunk.begin, chunk.rows), chunk.pass, unnormalised);
     DecideTokens(rule_, options_.loss, vocab_size_, chunk.pass);
     return view;
   }
@@ -182,8 +149,7 @@ class HeadPass {
   HeadLogits logits_;
   TokenPass pass_;        // in the order of `order_`
   at::Tensor local_ids_;  // [T, M] int32, the support's within the head's rows
-  int64_t chunk_rows_ = 0;
-  at::Tensor scale_;  // scalar or undefined
+  at::Tensor scale_;      // scalar or undefined
 };
 
 }  // namespace
@@ -200,15 +166,7 @@ HeadPassResult RunHeadPass(const MaskRule& rule, const Head& head, const Recorde
   const int64_t vocab_size = CheckHead(head, options);
   CheckRecordedTokens({"hidden", head.hidden}, recorded, options.loss, vocab_size);
   const Head readable = ReadableHead(head);
-  HeadPass pass(rule, readable, recorded, options, wants, vocab_size);
-  HeadPassResult result;
-  try {
-    result = pass.Run();
-  } catch (const c10::OutOfMemoryError&) {
-    throw MemoryError(
-        "chunk", fmt::format("the GPU's memory does not hold the logits of {} tokens", pass.chunk_rows()),
-        fmt::format("set chunk={} or less", std::max<int64_t>(pass.chunk_rows() / 2, 1)));
-  }
+  HeadPassResult result = HeadPass(rule, readable, recorded, options, wants, vocab_size).Run();
   for (at::Tensor* gradient : {&result.hidden_gradient, &result.weight_gradient, &result.bias_gradient}) {
     if (gradient->defined()) *gradient = gradient->to(head.hidden.scalar_type());
   }

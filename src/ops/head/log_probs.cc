@@ -4,10 +4,8 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
 #include <optional>
 
-#include "base/stop_signals.h"
 #include "ops/head/head_gradients.h"
 #include "ops/head/head_logits.h"
 #include "ops/launch.h"
@@ -19,32 +17,23 @@ namespace {
 using at::Tensor;
 using torch::autograd::variable_list;
 
+// The statistics in the order of `order`.
 TokenPass ReadStats(const Head& head, const Tensor& ids, const HeadOptions& options, int64_t vocab_size,
-                    const Tensor& inert) {
+                    const RowOrder& order) {
   HeadLogits logits(head, options, vocab_size);
-  const RowOrder order(inert, ids.size(0));
-  TokenPass pass = StartRowStats(order.Sorted(ids), ComputeType(head.hidden));
+  const TokenPass pass = StartRowStats(order.Sorted(ids), ComputeType(head.hidden));
   const Tensor local_ids = logits.LocalIds(pass.support);
-  const auto read = [&](int64_t begin, int64_t end) {
-    const int64_t most = logits.ChunkRows(end - begin);
-    for (; begin < end; begin += most) {
-      CheckStop();
-      const int64_t rows = std::min(most, end - begin);
-      const Tensor hidden = order.order.defined()
-                                ? head.hidden.index_select(0, order.order.narrow(0, begin, rows))
-                                : head.hidden.narrow(0, begin, rows);
-      logits.Stats(hidden, local_ids.narrow(0, begin, rows), pass.Slice(begin, rows));
-    }
-  };
-  const int64_t tokens = pass.tokens();
-  logits.Reserve(std::max(logits.ChunkRows(order.active), logits.ChunkRows(tokens - order.active)));
-  read(0, order.active);
-  read(order.active, tokens);
-  for (Tensor* x :
-       {&pass.support, &pass.policy, &pass.log_sum_exp, &pass.tail_mass, &pass.tail_square, &pass.entropy}) {
-    *x = order.Restored(*x);
-  }
+  logits.ForEachChunk(order, [&](const HeadChunk& chunk) {
+    logits.Stats(chunk.hidden, local_ids.narrow(0, chunk.begin, chunk.rows),
+                 pass.Slice(chunk.begin, chunk.rows));
+  });
   return pass;
+}
+
+// In the order of the caller's rows.
+LogProbs Restored(const RowOrder& order, const LogProbs& x) {
+  return {order.Restored(x.support), order.Restored(x.tail_mass), order.Restored(x.tail_square),
+          order.Restored(x.entropy)};
 }
 
 // Of d loss / d z the parts that RowGradient takes. With pi the policy, T its tail mass and H its entropy:
@@ -65,24 +54,21 @@ struct SavedCall : torch::CustomClassHolder {
   HeadOptions options;
   HeadWants wants;
   int64_t vocab_size = 0;
-  TokenPass pass;
+  RowOrder order;
+  TokenPass pass;  // in this order
 };
 
-HeadPassResult Backward(const SavedCall& call, TokenPass pass) {
+HeadPassResult Backward(const SavedCall& call, const TokenPass& pass) {
   HeadLogits logits(call.head, call.options, call.vocab_size);
   const Tensor local_ids = logits.LocalIds(pass.support);
-  const int64_t tokens = pass.tokens(), most = logits.ChunkRows(tokens);
   HeadGradients sums(call.head, logits.factor(), call.wants, call.options.accumulate_float32,
-                     (tokens + most - 1) / most);
-  logits.Reserve(std::min(most, tokens));
-  for (int64_t begin = 0; begin < tokens; begin += most) {
-    const int64_t rows = std::min(most, tokens - begin);
-    const Tensor hidden = call.head.hidden.narrow(0, begin, rows);
-    const LogitView view = logits.Logits(hidden, local_ids.narrow(0, begin, rows));
+                     logits.Chunks(call.order.active) + logits.Chunks(call.order.inert()));
+  logits.ForEachChunk(call.order, [&](const HeadChunk& chunk) {
+    const LogitView view = logits.Logits(chunk.hidden, local_ids.narrow(0, chunk.begin, chunk.rows));
     const GradientTarget target{.gradient = view.logits, .scale = {}, .source = {}, .precise_support = true};
-    ComputeRowGradient(view, pass.Slice(begin, rows), target);
-    sums.Add({view.logits, {}, hidden, {}, begin});
-  }
+    ComputeRowGradient(view, pass.Slice(chunk.begin, chunk.rows), target);
+    sums.Add({view.logits, {}, chunk.hidden, chunk.tokens, chunk.begin});
+  });
   HeadPassResult result;
   sums.Finish(&result);
   if (logits.parallel() && call.wants.hidden) {
@@ -111,10 +97,11 @@ class LogProbsFunction : public torch::autograd::Function<LogProbsFunction> {
     call->head = ReadableHead(head);
     call->options = request.options;
     call->wants = request.wants;
-    call->pass = ReadStats(call->head, request.ids, request.options, call->vocab_size, request.inert);
-    const TokenPass& pass = call->pass;
-    const variable_list out = {pass.policy.clone(), pass.tail_mass.clone(), pass.entropy.clone(),
-                               pass.tail_square.clone()};
+    call->order = RowOrder(request.inert, request.ids.size(0));
+    call->pass = ReadStats(call->head, request.ids, request.options, call->vocab_size, call->order);
+    const LogProbs found = Restored(call->order, LogProbsOf(call->pass));
+    const variable_list out = {found.support.clone(), found.tail_mass.clone(), found.entropy.clone(),
+                               found.tail_square.clone()};
     ctx->mark_non_differentiable({out[3]});
     ctx->saved_data["type"] = static_cast<int64_t>(hidden.scalar_type());
     ctx->saved_data["call"] = c10::IValue::make_capsule(std::move(call));
@@ -125,7 +112,8 @@ class LogProbsFunction : public torch::autograd::Function<LogProbsFunction> {
     const auto holder = ctx->saved_data["call"].toCapsule();
     const auto& call = static_cast<const SavedCall&>(*holder);
     TokenPass pass = call.pass;
-    FillGradientParts(gradients[0], gradients[1], gradients[2], &pass);
+    FillGradientParts(call.order.Sorted(gradients[0]), call.order.Sorted(gradients[1]),
+                      call.order.Sorted(gradients[2]), &pass);
     const HeadPassResult result = Backward(call, pass);
     const auto type = static_cast<at::ScalarType>(ctx->saved_data["type"].toInt());
     variable_list out(4);
@@ -149,7 +137,8 @@ LogProbs ComputeLogProbs(const Head& head, const at::Tensor& ids, const HeadOpti
     return {v[0], v[1], v[3], v[2]};
   }
   const int64_t vocab_size = CheckHead(head, options);
-  return LogProbsOf(ReadStats(ReadableHead(head), ids, options, vocab_size, inert));
+  const RowOrder order(inert, ids.size(0));
+  return Restored(order, LogProbsOf(ReadStats(ReadableHead(head), ids, options, vocab_size, order)));
 }
 
 }  // namespace augur

@@ -13,7 +13,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
 
+#include "base/stop_signals.h"
 #include "ops/compare_gradients.h"
 #include "ops/head/linear_policy_loss.h"
 
@@ -61,22 +63,38 @@ at::Tensor Mixed(const LogProbs& x, const at::Tensor& ids) {
   return at::cat({(support * at::arange(1, kColumns + 1)).reshape({-1}), 3 * x.tail_mass, 2 * x.entropy});
 }
 
+void ExpectEqualPlainTorch(const HeadOptions& options, const at::Tensor& inert) {
+  const double temperature = options.loss.temperature;
+  const Head head = MakeHead(at::kDouble);
+  const at::Tensor ids = MakeIds();
+  const auto call = [&](auto function) {
+    return [=](const std::vector<at::Tensor>& x) { return Mixed(function(Head{x[0], x[1], x[2]}), ids); };
+  };
+  ExpectEqual(call([&](const Head& h) { return ComputeLogProbs(h, ids, options, inert); }),
+              call([&](const Head& h) { return Reference(h, ids, temperature); }),
+              {head.hidden, head.weight, head.bias}, 1e-6);
+  const LogProbs got = ComputeLogProbs(head, ids, options, inert);
+  EXPECT_LT(RelativeError(got.tail_square, Reference(head, ids, temperature).tail_square), 1e-9);
+  EXPECT_TRUE(got.support.eq(-INFINITY).eq(ids.lt(0)).all().item<bool>());
+}
+
 TEST(LogProbs, EqualPlainTorchInFloat64WithGradients) {
   for (const int64_t chunk : {0, 8}) {
     for (const double temperature : {1.0, 0.6}) {
-      const Head head = MakeHead(at::kDouble);
-      const at::Tensor ids = MakeIds();
-      const auto call = [&](auto function) {
-        return [=](const std::vector<at::Tensor>& x) { return Mixed(function(Head{x[0], x[1], x[2]}), ids); };
-      };
-      ExpectEqual(call([&](const Head& h) { return ComputeLogProbs(h, ids, Options(temperature, chunk)); }),
-                  call([&](const Head& h) { return Reference(h, ids, temperature); }),
-                  {head.hidden, head.weight, head.bias}, 1e-6);
-      const LogProbs got = ComputeLogProbs(head, ids, Options(temperature, chunk));
-      EXPECT_LT(RelativeError(got.tail_square, Reference(head, ids, temperature).tail_square), 1e-9);
-      EXPECT_TRUE(got.support.eq(-INFINITY).eq(ids.lt(0)).all().item<bool>());
+      ExpectEqualPlainTorch(Options(temperature, chunk), at::Tensor());
+      ExpectEqualPlainTorch(Options(temperature, chunk), at::arange(kTokens).remainder(4).eq(1));
     }
   }
+}
+
+TEST(LogProbs, BackwardStopsOnASignal) {
+  const Head head = MakeHead(at::kFloat);
+  head.hidden.requires_grad_();
+  const at::Tensor sum = ComputeLogProbs(head, MakeIds(), Options(1, 8)).entropy.sum();
+  const StopSignals signals;
+  std::raise(SIGTERM);
+  const StopScope scope;
+  EXPECT_THROW(torch::autograd::grad({sum}, {head.hidden}), Stopped);
 }
 
 TEST(LogProbs, AreTheSameWithAndWithoutGradientAndInTheLoss) {
