@@ -17,17 +17,17 @@ namespace augur {
 // one product in place of three or two.
 enum Slot {
   kAttentionNorm,     // before attention
-  kQkv,               //
-  kOut,               //
-  kQueryNorm,         //
-  kKeyNorm,           //
+  kQkv,               // attention's inputs
+  kOut,               // attention's output
+  kQueryNorm,         // of each head, or of all together
+  kKeyNorm,           // likewise
   kAttentionOutNorm,  // of what attention adds to the residual
   kMlpNorm,           // before the MLP
   kGateUp,            // a dense layer's
-  kDown,              //
+  kDown,              // likewise
   kRouter,            // a sparse layer's
-  kExpertsGateUp,     //
-  kExpertsDown,       //
+  kExpertsGateUp,     // of all its experts, in one tensor
+  kExpertsDown,       // likewise
   kMlpOutNorm,        // of what the MLP adds to the residual
   kSlots,
 };

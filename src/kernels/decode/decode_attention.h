@@ -17,8 +17,8 @@ struct DecodeAttention {
   int heads = 0;  // a multiple of kv_heads; head h reads key/value head h / (heads / kv_heads)
   int kv_heads = 0;
   int head_dim = 0;           // up to 256
-  const T* q = nullptr;       // [sequences, heads, head_dim], sequences q_stride elements apart
-  int64_t q_stride = 0;       //
+  const T* q = nullptr;       // [sequences, heads, head_dim]
+  int64_t q_stride = 0;       // elements from one sequence's queries to the next one's
   const T* keys = nullptr;    // [pages, kv_heads, page_size, head_dim], as in PagedKv
   const T* values = nullptr;  // likewise
   // In place of keys and values: e4m3 with scales, as in PagedKv.

@@ -8,8 +8,8 @@
 namespace augur {
 
 struct AttentionShape {
-  int heads;     // a multiple of kv_heads; head h reads key/value head h / (heads / kv_heads)
-  int kv_heads;  //
+  int heads;  // a multiple of kv_heads; head h reads key/value head h / (heads / kv_heads)
+  int kv_heads;
   int head_dim;
   int64_t sequences;
   const int32_t* cu_seqlens;  // [sequences + 1]: sequence s holds tokens cu_seqlens[s] .. cu_seqlens[s + 1]
