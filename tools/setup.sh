@@ -9,7 +9,7 @@ program_packages=(
 )
 check_packages=(
   clang libclang-rt-dev # sanitizers and fuzzing
-  libbenchmark-dev libgtest-dev
+  libgtest-dev
 )
 
 say() { printf '\033[1m== %d:%02d  %s\033[0m\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; } # with the time since the start
@@ -149,7 +149,7 @@ make_adapter_venvs() {
 configure() {
   local missing=() option
   if [ ! -f build/build.ninja ]; then
-    missing=(-DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF)
+    missing=(-DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF)
   fi
   for option in "$@"; do
     grep -qs "^$option:BOOL=ON$" build/CMakeCache.txt || missing+=("-D$option=ON")
@@ -169,7 +169,7 @@ build_augur() {
 # Compiles what needs no torch, a third of a build, in the background. A fault shows again in the whole build.
 start_build_without_torch() {
   [ ! -f build/build.ninja ] || return 0
-  cmake --preset default -DAUGUR_TORCH=OFF -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF >/dev/null 2>&1 || return 0
+  cmake --preset default -DAUGUR_TORCH=OFF -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF >/dev/null 2>&1 || return 0
   nice ninja -C build -j "$(nproc)" >/dev/null 2>&1 &
 }
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT # Ctrl-C ends what runs in the background, too

@@ -48,8 +48,8 @@ def test_only_what_is_asked_for_is_configured(tmp_path):
         made = tmp_path / "calls"
         return made.read_text().splitlines() if made.exists() else []
 
-    assert calls("configure") == ["--preset default -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF"]
-    assert calls("configure AUGUR_CUDA")[0].endswith("-DAUGUR_BENCH=OFF -DAUGUR_CUDA=ON")
+    assert calls("configure") == ["--preset default -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF"]
+    assert calls("configure AUGUR_CUDA")[0].endswith("-DAUGUR_TESTS=OFF -DAUGUR_CUDA=ON")
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "build.ninja").touch()
     (tmp_path / "build" / "CMakeCache.txt").write_text("AUGUR_CUDA:BOOL=OFF\nAUGUR_TESTS:BOOL=ON\n")
@@ -82,7 +82,7 @@ def test_what_needs_no_torch_is_compiled_while_packages_are_installed(tmp_path):
     slow = "install_system_packages() { :; }; make_venv() { until grep -q ninja calls; do sleep 0.1; done; }"
     done = in_setup(f"{slow}; set_up_python requirements.txt", tmp_path, str(tmp_path))
     assert done.returncode == 0 and done.stdout == "", done.stderr
-    first = "cmake --preset default -DAUGUR_TORCH=OFF -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF -DAUGUR_BENCH=OFF"
+    first = "cmake --preset default -DAUGUR_TORCH=OFF -DAUGUR_CUDA=OFF -DAUGUR_TESTS=OFF"
     # The whole build goes on with what was made until then.
     assert (tmp_path / "calls").read_text().splitlines() == [first, "ninja", "stopped"]
 

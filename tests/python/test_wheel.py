@@ -179,7 +179,6 @@ def test_without_nvcc_it_says_that_it_builds_for_cpus_alone(tmp_path):
         "-G",
         "Ninja",
         "-DAUGUR_TESTS=OFF",
-        "-DAUGUR_BENCH=OFF",
         "-DSKBUILD=2",
         f"-DPython_EXECUTABLE={sys.executable}",
     ]

@@ -73,10 +73,6 @@ at::Tensor Ranks::Gather(const at::Tensor& mine) const {
   return alone() ? mine : Finish(StartGather(mine), mine.device());
 }
 
-at::Tensor Ranks::ScatterSum(const at::Tensor& all) const {
-  return alone() ? all : Finish(StartScatterSum(all), all.device());
-}
-
 Ranks::Started Ranks::StartGather(const at::Tensor& mine) const {
   static const auto gather = Operator<at::Tensor(const at::Tensor&, int64_t, std::string)>(
       "_c10d_functional::all_gather_into_tensor");

@@ -46,15 +46,14 @@ class Ranks {
 
   // mine [n] of every rank, one after the other: [size * n].
   at::Tensor Gather(const at::Tensor& mine) const;
-  // The sum of all ranks' tensors [size * n], of which each rank gets its own part [n].
-  at::Tensor ScatterSum(const at::Tensor& all) const;
 
-  // Both in two parts, between which the data travels: on NCCL's own stream, or in Gloo's threads. `sent`
-  // stays where it is until Finish, which returns the result on `device`.
+  // Collectives in two parts, between which the data travels: on NCCL's own stream, or in Gloo's threads.
+  // `sent` stays where it is until Finish, which returns the result on `device`.
   struct Started {
     at::Tensor sent, result;
   };
   Started StartGather(const at::Tensor& mine) const;
+  // The sum of all ranks' tensors [size * n], of which each rank gets its own part [n].
   Started StartScatterSum(const at::Tensor& all) const;
   at::Tensor Finish(const Started& started, at::Device device) const;
 
