@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace augur {
@@ -23,6 +24,9 @@ std::string_view NameOf(E value) {
 // The place of `name` among `names`. Throws UnknownName(where, kind, ...) where it is none of them.
 size_t IndexOfName(std::string_view where, std::string_view kind, std::string_view name,
                    std::span<const std::string_view> names);
+
+// "a, b or c", for help texts.
+std::string OneOf(std::span<const std::string_view> names);
 
 template <typename E>
 E ParseName(std::string_view where, std::string_view kind, std::string_view name) {

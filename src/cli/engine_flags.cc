@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "cli/flag_checks.h"
 #include "config/options.h"
 #include "model/load.h"
@@ -166,10 +167,7 @@ void AddPromptFlags(CLI::App* command, PromptFlags* flags) {
       "--chat", flags->chat,
       "Put plain text through the model's chat format as a user's message; conversations always are");
   command
-      ->add_option(
-          "--chat-format", data.chat_format,
-          "Instead of the model's: chatml, smollm2, qwen2.5, qwen3, qwen3-instruct, llama3, llama3.1, "
-          "llama3.2 or raw")
+      ->add_option("--chat-format", data.chat_format, "Instead of the model's: " + OneOf(ChatFormat::Names()))
       ->capture_default_str();
   command->add_option("--thinking", flags->thinking, "Qwen3's enable_thinking: true or false");
 }

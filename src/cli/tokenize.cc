@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
 #include "cli/json_lines.h"
@@ -134,8 +135,7 @@ void AddTokenizeCommand(CLI::App& app) {
       ->excludes(decode);
   command
       ->add_option("--chat-format", options->chat_format,
-                   "Render messages by this format instead of the model's: chatml, smollm2, qwen2.5, qwen3, "
-                   "qwen3-instruct, llama3, llama3.1, llama3.2, raw")
+                   "Render messages by this format instead of the model's: " + OneOf(ChatFormat::Names()))
       ->excludes(decode);
   command
       ->add_flag("--stats", options->stats,

@@ -40,7 +40,9 @@ class ChatFormat {
   // The format a Jinja template describes. `bos_token` is what the template writes for that name.
   static ChatFormat FromTemplate(std::string_view jinja, std::string_view bos_token, std::string_view where);
 
-  // A format by name: chatml, smollm2, qwen2.5, qwen3, qwen3-instruct, llama3, llama3.1, llama3.2, raw.
+  // Of all formats; the list is in chat_format_read.cc.
+  static std::span<const std::string_view> Names();
+  // Throws Error at `where` for another name.
   static ChatFormat Named(std::string_view name, std::string_view where);
 
   const std::string& name() const { return name_; }
@@ -53,8 +55,10 @@ class ChatFormat {
 
  private:
   enum class Family { kRaw, kChatMl, kQwen2, kQwen3, kLlama3, kLlama31 };
+  struct Known;
 
   ChatFormat() = default;
+  static std::span<const Known> All();
   void Check(std::span<const ChatMessage> messages, const RenderOptions& options) const;
 
   Family family_ = Family::kRaw;

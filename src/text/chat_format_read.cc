@@ -1,10 +1,12 @@
 // Which format a model directory asks for.
-#include <algorithm>
+#include <fmt/ranges.h>
+
 #include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "text/chat_format.h"
 #include "text/chat_template.h"
 
@@ -15,24 +17,6 @@ constexpr std::string_view kSmolLm2System =
     "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
 constexpr std::string_view kQwen25System =
     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-
-// Fingerprints of the published templates (IdentifyTemplate), by the name of the format they ask for.
-struct KnownTemplate {
-  uint64_t fingerprint;
-  std::string_view format;
-};
-constexpr KnownTemplate kTemplates[] = {
-    {0x5B1D053AF44B609E, "chatml"},          // without a system line of its own
-    {0xB2F41CD0952F7055, "smollm2"},         // SmolLM2-Instruct; also Qwen2, which differs in the line
-    {0x9FA91CD9491AF3E5, "qwen2.5"},         // Qwen2.5, Coder and Math, which differ in the line
-    {0x3A368A29E6DE643C, "qwen3"},           // Qwen3, dense and MoE
-    {0x18A3379155C647A8, "qwen3-instruct"},  // Qwen3-Instruct-2507
-    {0x4B856F730B55F8BE, "llama3"},          // Meta-Llama-3-Instruct
-    {0x0D609FE1FB837A0D, "llama3.1"},        // Llama-3.1-Instruct
-    {0xF9BA8E9A69B05CBC, "llama3.2"},        // Llama-3.2-Instruct
-};
-constexpr std::string_view kNames[] = {"chatml", "smollm2",  "qwen2.5",  "qwen3", "qwen3-instruct",
-                                       "llama3", "llama3.1", "llama3.2", "raw"};
 
 // A token in tokenizer_config.json: text, or an object with its text as "content".
 std::string TokenText(const Json& config, const char* key, std::string_view fallback) {
@@ -57,36 +41,66 @@ std::string TemplateOf(const Json& config, std::string_view where) {
 
 }  // namespace
 
+// A format Augur renders.
+struct ChatFormat::Known {
+  std::string_view name;
+  Family family;
+  std::optional<uint64_t> fingerprint = {};  // of its published template (IdentifyTemplate)
+  std::string_view default_system = {};      // as published
+  bool dated_today = false;
+};
+
+std::span<const ChatFormat::Known> ChatFormat::All() {
+  static constexpr Known kFormats[] = {
+      {"chatml", Family::kChatMl, 0x5B1D053AF44B609E},  // without a system line of its own
+      // SmolLM2-Instruct; also Qwen2, which differs in the line
+      {"smollm2", Family::kChatMl, 0xB2F41CD0952F7055, kSmolLm2System},
+      // Qwen2.5, Coder and Math, which differ in the line
+      {"qwen2.5", Family::kQwen2, 0x9FA91CD9491AF3E5, kQwen25System},
+      {"qwen3", Family::kQwen3, 0x3A368A29E6DE643C},                                 // dense and MoE
+      {"qwen3-instruct", Family::kQwen2, 0x18A3379155C647A8},                        // Qwen3-Instruct-2507
+      {"llama3", Family::kLlama3, 0x4B856F730B55F8BE},                               // Meta-Llama-3-Instruct
+      {"llama3.1", Family::kLlama31, 0x0D609FE1FB837A0D},                            // Llama-3.1-Instruct
+      {"llama3.2", Family::kLlama31, 0xF9BA8E9A69B05CBC, "", /*dated_today=*/true},  // Llama-3.2-Instruct
+      {"raw", Family::kRaw},
+  };
+  return kFormats;
+}
+
+std::span<const std::string_view> ChatFormat::Names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for (const Known& known : All()) all.push_back(known.name);
+    return all;
+  }();
+  return names;
+}
+
 ChatFormat ChatFormat::Named(std::string_view name, std::string_view where) {
-  if (std::ranges::find(kNames, name) == std::end(kNames))
-    throw UnknownName(where, "chat format", name, kNames);
+  const Known& known = All()[IndexOfName(where, "chat format", name, Names())];
   ChatFormat format;
   format.name_ = name;
-  if (name == "chatml" || name == "smollm2") format.family_ = Family::kChatMl;
-  if (name == "qwen2.5" || name == "qwen3-instruct") format.family_ = Family::kQwen2;
-  if (name == "qwen3") format.family_ = Family::kQwen3;
-  if (name == "llama3") format.family_ = Family::kLlama3;
-  if (name == "llama3.1" || name == "llama3.2") format.family_ = Family::kLlama31;
-  format.dated_today_ = name == "llama3.2";
-  if (name == "smollm2") format.default_system_ = kSmolLm2System;
-  if (name == "qwen2.5") format.default_system_ = kQwen25System;
+  format.family_ = known.family;
+  format.default_system_ = known.default_system;
+  format.dated_today_ = known.dated_today;
   return format;
 }
 
 ChatFormat ChatFormat::FromTemplate(std::string_view jinja, std::string_view bos_token,
                                     std::string_view where) {
   const TemplateIdentity identity = IdentifyTemplate(jinja);
-  for (const KnownTemplate& known : kTemplates) {
+  for (const Known& known : All()) {
     if (known.fingerprint != identity.fingerprint) continue;
-    ChatFormat format = Named(known.format, where);
+    ChatFormat format = Named(known.name, where);
     format.default_system_ = identity.default_system;
     format.bos_token_ = bos_token;
     return format;
   }
+  std::vector<std::string_view> named(Names().begin(), Names().end());
+  std::erase(named, "raw");
   throw Error(where, "the chat template is not one Augur knows",
-              "choose the format it writes by name (chatml, smollm2, qwen2.5, qwen3, qwen3-instruct, llama3, "
-              "llama3.1, "
-              "llama3.2), or raw with prompts rendered beforehand");
+              fmt::format("choose the format it writes by name ({}), or raw with prompts rendered beforehand",
+                          fmt::join(named, ", ")));
 }
 
 ChatFormat ChatFormat::FromDirectory(const std::filesystem::path& directory) {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/random.h"
 #include "base/utf8.h"
 #include "message_of.h"
@@ -37,6 +38,12 @@ TEST(Error, SuggestsTheNearestName) {
   EXPECT_EQ(NearestName("x", {}), "");
   EXPECT_STREQ(UnknownName("mask.tail", "tail", "exat", names).what(),
                "mask.tail: unknown tail 'exat'; did you mean 'exact'? Valid: aggregated, uniform, exact");
+}
+
+TEST(Names, AreListedWithOrBeforeTheLast) {
+  const std::string_view names[] = {"a", "b", "c"};
+  EXPECT_EQ(OneOf(names), "a, b or c");
+  EXPECT_EQ(OneOf(std::span(names).first(1)), "a");
 }
 
 TEST_F(FileTest, WritesAndReadsBack) {
