@@ -3,11 +3,10 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
-#include <utility>
 #include <vector>
 
-#include "base/error.h"
 #include "base/json.h"
+#include "base/names.h"
 
 namespace augur {
 
@@ -50,19 +49,30 @@ Json SmolLm2() {
           {"tie_word_embeddings", true}};
 }
 
+struct Shape {
+  std::string_view name;
+  Json (*config)();
+};
+constexpr Shape kShapes[] = {
+    {"smollm2-135m", SmolLm2},
+    {"qwen3-4b", [] { return Qwen3(2560, 9728, 36, true); }},
+    {"qwen3-8b", [] { return Qwen3(4096, 12288, 36, false); }},
+    {"qwen3-30b-a3b", Qwen3Moe},
+};
+
 }  // namespace
 
+std::span<const std::string_view> ShapeNames() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for (const Shape& shape : kShapes) all.push_back(shape.name);
+    return all;
+  }();
+  return names;
+}
+
 ModelConfig NamedShape(std::string_view name, std::string_view where) {
-  const std::pair<std::string_view, Json> shapes[] = {{"smollm2-135m", SmolLm2()},
-                                                      {"qwen3-4b", Qwen3(2560, 9728, 36, true)},
-                                                      {"qwen3-8b", Qwen3(4096, 12288, 36, false)},
-                                                      {"qwen3-30b-a3b", Qwen3Moe()}};
-  std::vector<std::string_view> names;
-  for (const auto& [known, config] : shapes) {
-    if (known == name) return ParseModelConfig(config, name);
-    names.push_back(known);
-  }
-  throw UnknownName(where, "shape", name, names);
+  return ParseModelConfig(kShapes[IndexOfName(where, "shape", name, ShapeNames())].config(), name);
 }
 
 Model NoiseModel(const ModelConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed) {

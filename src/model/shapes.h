@@ -1,13 +1,17 @@
 // Models of known shapes with random weights, for benchmarks.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "model/model.h"
 
 namespace augur {
 
-// The configuration of "qwen3-4b" or "smollm2-135m"; throws Error at `where` for another name.
+// Published models, "smollm2-135m" to "qwen3-30b-a3b".
+std::span<const std::string_view> ShapeNames();
+
+// The configuration of one of them; throws Error at `where` for another name.
 ModelConfig NamedShape(std::string_view name, std::string_view where);
 
 // Normal weights made on the device itself, which is quick for billions of them; training starts from

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/random.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/busy_process.h"
@@ -221,8 +222,7 @@ void AddBenchRollout(CLI::App& bench) {
   };
   command->add_option("MODEL", options->model,
                       "A Hugging Face directory; without it, random weights of --shape");
-  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, qwen3-8b or qwen3-30b-a3b")
-      ->capture_default_str();
+  command->add_option("--shape", options->shape, OneOf(ShapeNames()))->capture_default_str();
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--precision,--dtype", options->precision, "fp32, bf16 or fp8")->capture_default_str();
   command->add_option("--kv-precision", options->kv_precision, "Of keys and values: bf16 or fp8")

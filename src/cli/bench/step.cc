@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/random.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/lengths.h"
@@ -210,8 +211,7 @@ void AddBenchStep(CLI::App& bench) {
   const auto options = std::make_shared<StepBenchFlags>();
   CLI::App* command =
       bench.add_subcommand("step", "A whole training step of a random model of a given shape, by its parts");
-  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, qwen3-8b or qwen3-30b-a3b")
-      ->capture_default_str();
+  command->add_option("--shape", options->shape, OneOf(ShapeNames()))->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16, fp8_rollout or fp8")
       ->capture_default_str();

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/random.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/measure.h"
@@ -172,8 +173,7 @@ void AddBenchTrain(CLI::App& bench) {
   const auto options = std::make_shared<TrainBenchFlags>();
   CLI::App* command = bench.add_subcommand(
       "train", "One update (forward, head, backward, AdamW) of a random model of a given shape");
-  command->add_option("--shape", options->shape, "smollm2-135m, qwen3-4b, qwen3-8b or qwen3-30b-a3b")
-      ->capture_default_str();
+  command->add_option("--shape", options->shape, OneOf(ShapeNames()))->capture_default_str();
   command->add_option("--tokens", options->tokens, "Tokens in the minibatch")->capture_default_str();
   command->add_option("--length", options->length, "Tokens in each sequence")->capture_default_str();
   command->add_option("--micro-tokens", options->micro_tokens, "Tokens in one forward")
