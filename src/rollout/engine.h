@@ -6,6 +6,7 @@
 //   engine.UpdateWeights(model, version);
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/names.h"
 #include "config/options.h"
 #include "model/layer_store.h"
 #include "model/model.h"
@@ -29,10 +31,11 @@ enum class RolloutPrecision {
   kBf16,
   kFp8,  // weights e4m3 per output channel, activations e4m3 per token; the LM head and norms unchanged
 };
-// "fp32", "bf16" or "fp8"; throws Error at `where` otherwise.
-RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view where);
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<RolloutPrecision>{"fp32", "bf16", "fp8"};
 
-// "bf16" or "fp8"; throws Error at `where` otherwise.
+// Throw Error at `where` for a name that is none.
+RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view where);
 KvPrecision ParseKvPrecision(std::string_view name, std::string_view where);
 
 struct EngineOptions {

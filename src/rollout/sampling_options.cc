@@ -27,17 +27,11 @@ std::string_view FinishReasonName(FinishReason reason) {
 }
 
 RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view where) {
-  if (name == "fp32") return RolloutPrecision::kFp32;
-  if (name == "bf16") return RolloutPrecision::kBf16;
-  if (name == "fp8") return RolloutPrecision::kFp8;
-  constexpr std::string_view kNames[] = {"fp32", "bf16", "fp8"};
-  throw UnknownName(where, "rollout precision", name, kNames);
+  return ParseName<RolloutPrecision>(where, "rollout precision", name);
 }
 
 KvPrecision ParseKvPrecision(std::string_view name, std::string_view where) {
-  if (name == "bf16") return KvPrecision::kBf16;
-  if (name == "fp8") return KvPrecision::kFp8;
-  throw UnknownName(where, "precision of keys and values", name, kNamesOf<KvPrecision>);
+  return ParseName<KvPrecision>(where, "precision of keys and values", name);
 }
 
 void CheckTrainingSampling(const SamplingOptions& options, std::string_view where) {

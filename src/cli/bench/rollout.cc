@@ -224,8 +224,11 @@ void AddBenchRollout(CLI::App& bench) {
                       "A Hugging Face directory; without it, random weights of --shape");
   command->add_option("--shape", options->shape, OneOf(ShapeNames()))->capture_default_str();
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--precision,--dtype", options->precision, "fp32, bf16 or fp8")->capture_default_str();
-  command->add_option("--kv-precision", options->kv_precision, "Of keys and values: bf16 or fp8")
+  command->add_option("--precision,--dtype", options->precision, OneOf(kNamesOf<RolloutPrecision>))
+      ->capture_default_str();
+  command
+      ->add_option("--kv-precision", options->kv_precision,
+                   "Of keys and values: " + OneOf(kNamesOf<KvPrecision>))
       ->capture_default_str();
   count("--batch", &options->batch, 1, "Prompts");
   count("--samples", &options->samples, 1, "Responses to each");

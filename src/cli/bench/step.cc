@@ -213,9 +213,10 @@ void AddBenchStep(CLI::App& bench) {
       bench.add_subcommand("step", "A whole training step of a random model of a given shape, by its parts");
   command->add_option("--shape", options->shape, OneOf(ShapeNames()))->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--precision", options->precision, "fp32, bf16, fp8_rollout or fp8")
-      ->capture_default_str();
-  command->add_option("--kv-precision", options->kv_precision, "Of keys and values: bf16 or fp8")
+  command->add_option("--precision", options->precision, OneOf(kNamesOf<Precision>))->capture_default_str();
+  command
+      ->add_option("--kv-precision", options->kv_precision,
+                   "Of keys and values: " + OneOf(kNamesOf<KvPrecision>))
       ->capture_default_str();
   command->add_option("--prompts", options->prompts, "Prompts in a step")->capture_default_str();
   command->add_option("--group", options->group, "Responses to each")->capture_default_str();
@@ -227,7 +228,7 @@ void AddBenchStep(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--checkpoint-activations", options->checkpoint,
-                   "What the backward computes again: none, selective or full")
+                   "What the backward computes again: " + OneOf(kNamesOf<ActivationCheckpoint>))
       ->capture_default_str();
   command->add_option("--mask", options->mask, "The rule")->capture_default_str();
   command->add_option("--staleness", options->staleness, "From 1 on, a GPU generates while it trains")

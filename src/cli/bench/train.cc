@@ -2,9 +2,9 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -63,20 +63,19 @@ Rollout MakeRollout(const TrainBenchFlags& options, int64_t vocab, uint64_t sequ
   return rollout;
 }
 
-Shard ParseShard(const std::string& name) {
-  if (name == "none") return Shard::kNone;
-  if (name == "states") return Shard::kStates;
-  if (name == "full") return Shard::kFull;
-  constexpr std::string_view kChoices[] = {"none", "states", "full"};
-  throw UnknownName("--shard", "choice", name, kChoices);
+// All but auto, the last, which a run resolves by its memory.
+constexpr auto kShards = std::span(kNamesOf<Shard>).first<static_cast<size_t>(Shard::kAuto)>();
+
+Shard ParseShard(std::string_view name) {
+  return static_cast<Shard>(IndexOfName("--shard", "choice", name, kShards));
 }
 
-StepLoss MakeLoss(const TrainBenchFlags& options) {
+StepLoss MakeLoss(const TrainBenchFlags& options, ActivationCheckpoint checkpoint) {
   StepLoss loss;
   loss.rule = PresetRule(options.mask);
   loss.micro_tokens = options.micro_tokens;
-  loss.forward.checkpoint_layers = options.checkpoint == "full";
-  loss.forward.recompute_cheap = options.checkpoint == "selective";
+  loss.forward.checkpoint_layers = checkpoint == ActivationCheckpoint::kFull;
+  loss.forward.recompute_cheap = checkpoint == ActivationCheckpoint::kSelective;
   loss.forward.fp8 = options.fp8;
   return loss;
 }
@@ -115,10 +114,8 @@ void PrintTrainBench(const TrainBenchFlags& options, const Measured& update, con
 }
 
 void RunTrainBench(const TrainBenchFlags& options) {
-  constexpr std::string_view kCheckpoint[] = {"none", "selective", "full"};
-  if (std::ranges::find(kCheckpoint, options.checkpoint) == std::end(kCheckpoint)) {
-    throw UnknownName("--checkpoint-activations", "choice", options.checkpoint, kCheckpoint);
-  }
+  const auto checkpoint =
+      ParseName<ActivationCheckpoint>("--checkpoint-activations", "choice", options.checkpoint);
   if (options.length < 2 || options.tokens < options.length) {
     throw Error("--tokens", "is less than one sequence of --length", "make it larger");
   }
@@ -140,7 +137,7 @@ void RunTrainBench(const TrainBenchFlags& options) {
   }
   std::vector<TrainSample> samples;
   for (size_t i = 0; i < rollouts.size(); ++i) samples.push_back({&rollouts[i], i % 2 == 0 ? 1.0 : -1.0});
-  StepLoss loss = MakeLoss(options);
+  StepLoss loss = MakeLoss(options, checkpoint);
   loss.forward.store = optimizer.layer_shards();
   loss.forward.checkpoint_layers |= loss.forward.store != nullptr;
   int64_t resident = optimizer.ResidentBytes();
@@ -184,7 +181,7 @@ void AddBenchTrain(CLI::App& bench) {
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command
       ->add_option("--checkpoint-activations", options->checkpoint,
-                   "What the backward computes again: none, selective or full")
+                   "What the backward computes again: " + OneOf(kNamesOf<ActivationCheckpoint>))
       ->capture_default_str();
   command->add_option("--mask", options->mask, "The rule; none keeps every token's gradient alive")
       ->capture_default_str();
@@ -201,7 +198,7 @@ void AddBenchTrain(CLI::App& bench) {
                    "Be one rank of so many, the others left out: its memory and compute, without the wire")
       ->check(AtLeast(1))
       ->capture_default_str();
-  command->add_option("--shard", options->shard, "What the ranks divide: none, states or full")
+  command->add_option("--shard", options->shard, "What the ranks divide: " + OneOf(kShards))
       ->capture_default_str();
   command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON line instead of text");
