@@ -11,7 +11,7 @@
 namespace augur {
 
 // Says where the fault is (a file and line, an argument, a configuration key), what is wrong, and what the
-// user can do about it, in one line of valid UTF-8 whatever the parts hold. The command line prints message()
+// user can do about it, in one line of valid UTF-8 whatever the parts hold. The command line prints what()
 // alone and exits with 2; Python sees a ValueError.
 class Error : public std::runtime_error {
  public:
@@ -29,6 +29,16 @@ class NotFiniteError : public Error {
  public:
   using Error::Error;
 };
+
+// What `f` returns. An Error that it throws, knowing nothing of the place, gets `where` before its message.
+template <typename F>
+auto AtPlace(std::string_view where, F f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw Error(where, error.what(), "");
+  }
+}
 
 // The candidate closest to `word` by edit distance, for "did you mean" remedies. Empty if there is none.
 std::string NearestName(std::string_view word, std::span<const std::string_view> candidates);

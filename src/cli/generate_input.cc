@@ -29,14 +29,20 @@ std::vector<int32_t> TokensOfLine(const std::string& line, const std::string& wh
   return tokens;
 }
 
+// Errors of `tokens` begin with `where`.
 template <typename Tokens>
 void AddOrFault(GenerateInput* input, const std::string& where, const Tokens& tokens) {
   try {
     input->Add(where, tokens());
   } catch (const Error& error) {
-    const std::string message = error.what();
-    input->Add(where, {}, message.starts_with(where) ? message : fmt::format("{}: {}", where, message));
+    input->Add(where, {}, error.what());
   }
+}
+
+void AddPrompt(GenerateInput* input, const std::string& where, const Prompt& prompt, const ModelText& text,
+               const DataSection& data) {
+  const auto encode = [&] { return EncodePrompt(text, data, prompt); };
+  AddOrFault(input, where, [&] { return AtPlace(where, encode); });
 }
 
 GenerateInput ReadTokenLines(std::istream& in) {
@@ -75,7 +81,7 @@ GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::
   for (size_t i = 0; i < texts.size(); ++i) {
     Prompt prompt;
     prompt.text = texts[i];
-    AddOrFault(&input, fmt::format("prompt {}", i + 1), [&] { return EncodePrompt(text, data, prompt); });
+    AddPrompt(&input, fmt::format("prompt {}", i + 1), prompt, text, data);
   }
   if (files.empty()) return input;
   const std::vector<std::filesystem::path> paths(files.begin(), files.end());
@@ -83,11 +89,11 @@ GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::
   columns.answer_required = false;
   columns.keep_bad_rows = true;
   for (const Prompt& prompt : ReadPrompts(paths, columns)) {
-    if (!prompt.fault.empty()) {
+    if (prompt.fault.empty()) {
+      AddPrompt(&input, prompt.Where(), prompt, text, data);
+    } else {
       input.Add(prompt.Where(), {}, prompt.fault);
-      continue;
     }
-    AddOrFault(&input, prompt.Where(), [&] { return EncodePrompt(text, data, prompt); });
   }
   return input;
 }

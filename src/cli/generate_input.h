@@ -14,7 +14,7 @@ namespace augur {
 // the others go on.
 struct GenerateInput {
   std::vector<GenerateRequest> requests;
-  std::vector<std::string> faults;  // "" where there is none
+  std::vector<std::string> faults;  // with the place of the prompt; "" where there is none
 
   void Add(std::string where, std::vector<int32_t> tokens, std::string fault = "");
 };

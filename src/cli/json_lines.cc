@@ -15,11 +15,7 @@ void ConvertJsonLines(std::istream& in, std::ostream& out, const std::function<J
     const std::string where = fmt::format("line {}", number);
     const Json object = ParseJson(line, where);
     if (!object.is_object()) throw Error(where, "expected a JSON object", "write one object a line");
-    try {
-      out << convert(object).dump(-1, ' ', true) << '\n';
-    } catch (const Error& error) {
-      throw Error(where, error.what(), "");
-    }
+    out << AtPlace(where, [&] { return convert(object).dump(-1, ' ', true); }) << '\n';
     if (in.rdbuf()->in_avail() <= 0) out.flush();
   }
   out.flush();

@@ -30,16 +30,6 @@ Parsed ParseAll(std::string_view text, T* value) {
   return code == std::errc() ? Parsed::kWell : Parsed::kTooFar;
 }
 
-// Runs `set`, whose errors name the key, and says where the value came from.
-template <typename F>
-void SetAt(std::string_view where, F set) {
-  try {
-    set();
-  } catch (const Error& error) {
-    throw Error(where, error.what(), "");
-  }
-}
-
 }  // namespace
 
 std::string Field::Kind() const {
@@ -94,8 +84,8 @@ void Field::Set(std::string_view text, std::string_view where) const {
           },
           [&](std::vector<std::string>*) { SetList({std::string(text)}, where); },
           [&](const Choice& choice) { choice.set(IndexOfName(where, key_ + " value", text, choice.names)); },
-          [&](const MaskField& m) { SetAt(where, [&] { SetRuleField(m.field->name, text, m.rule); }); },
-          [&](const MaskPreset& preset) { SetAt(where, [&] { *preset.rule = PresetRule(text); }); }},
+          [&](const MaskField& m) { AtPlace(where, [&] { SetRuleField(m.field->name, text, m.rule); }); },
+          [&](const MaskPreset& preset) { AtPlace(where, [&] { *preset.rule = PresetRule(text); }); }},
       value_);
 }
 

@@ -28,7 +28,8 @@ struct Prompt {
   // Where the row stands: the file, and its line (JSONL) or row (Parquet), from 1.
   std::string file;
   size_t line = 0;
-  // Why the row cannot be used; empty where it can. See PromptColumns::keep_bad_rows.
+  // Why the row cannot be used, beginning with its place; empty where it can. See
+  // PromptColumns::keep_bad_rows.
   std::string fault = {};
 
   std::string Where() const { return file + ":" + std::to_string(line); }

@@ -38,22 +38,19 @@ std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hoo
   return GenerateOnRanks(task.engine, requests, task.sampling, with_text);
 }
 
-// Why a prompt has no part in the figures, or empty. Messages about a prompt begin with its place. A Python
-// function that fails costs its response alone.
+// Why a prompt has no part in the figures, beginning with its place, or empty. A Python function that fails
+// costs its response alone.
 std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std::span<const Score> scores,
                     bool uses_python) {
-  const auto at_prompt = [&](const std::string& message) {
-    return message.starts_with(prompt.Where()) ? message : prompt.Where() + ": " + message;
-  };
-  if (!prompt.fault.empty()) return at_prompt(prompt.fault);
+  if (!prompt.fault.empty()) return prompt.fault;
   for (const Rollout& rollout : rollouts) {
-    if (rollout.finish == FinishReason::kFailed) return at_prompt(rollout.error);
+    if (rollout.finish == FinishReason::kFailed) return rollout.error;
   }
   for (const Score& score : scores) {
-    if (score.failed && !uses_python) return at_prompt(score.error);
+    if (score.failed && !uses_python) return prompt.Where() + ": " + score.error;
   }
   if (std::ranges::all_of(scores, &Score::unscored)) {
-    return at_prompt("the reward function returned None for every response");
+    return prompt.Where() + ": the reward function returned None for every response";
   }
   return "";
 }

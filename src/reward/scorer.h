@@ -31,7 +31,7 @@ struct Score {
   bool answered = false;                       // an answer was found in the response, right or wrong
   bool failed = false;                         // it could not be scored; value is the score of errors
   std::string answer = {};                     // what it votes for; equal texts are equal answers
-  std::string error = {};                      // why it failed
+  std::string error = {};                      // why it failed, without the place of the prompt
   std::map<std::string, double> figures = {};  // further numbers that a Python function returned
 
   bool unscored() const { return std::isnan(value); }

@@ -48,7 +48,7 @@ struct Rollout {
   double temperature = 1;
   int64_t weight_version = 0;
   FinishReason finish = FinishReason::kEos;
-  std::string error;
+  std::string error;        // why it failed, beginning with the request's `where`
   bool not_finite = false;  // it failed because the model's logits were not finite
 };
 

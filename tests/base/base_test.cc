@@ -32,6 +32,12 @@ TEST(Error, NamesPlaceFaultAndRemedy) {
   EXPECT_STREQ(Error("", "no key", "").what(), "no key");
 }
 
+TEST(Error, GetsItsPlaceFromWhoKnowsIt) {
+  EXPECT_EQ(AtPlace("line 1", [] { return 7; }), 7);
+  const auto fail = [] { throw Error("chat", "no messages", "give one"); };
+  EXPECT_EQ(MessageOf([&] { AtPlace("line 1", fail); }), "line 1: chat: no messages; give one");
+}
+
 TEST(Error, SuggestsTheNearestName) {
   const std::string_view names[] = {"aggregated", "uniform", "exact"};
   EXPECT_EQ(NearestName("unifrom", names), "uniform");
