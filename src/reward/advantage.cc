@@ -54,14 +54,7 @@ constexpr AdvantageEstimator kEstimators[] = {
 
 std::map<int64_t, RewardGroup> Groups(std::span<const ScoredResponse> responses) {
   std::map<int64_t, RewardGroup> groups;
-  for (const ScoredResponse& r : responses) {
-    RewardGroup& group = groups[r.group];
-    ++group.size;
-    if (std::isnan(r.reward)) continue;
-    if (group.count++ == 0) group.first = r.reward;
-    group.sum += r.reward;
-    group.equal = group.equal && r.reward == group.first;
-  }
+  for (const ScoredResponse& r : responses) groups[r.group].Add(r.reward);
   for (const ScoredResponse& r : responses) {
     if (std::isnan(r.reward)) continue;
     RewardGroup& group = groups[r.group];
@@ -71,6 +64,14 @@ std::map<int64_t, RewardGroup> Groups(std::span<const ScoredResponse> responses)
 }
 
 }  // namespace
+
+void RewardGroup::Add(double reward) {
+  ++size;
+  if (std::isnan(reward)) return;
+  if (count++ == 0) first = reward;
+  sum += reward;
+  differ = differ || reward != first;
+}
 
 double RewardGroup::deviation() const { return std::sqrt(squares / static_cast<double>(count - 1)); }
 
@@ -105,9 +106,11 @@ std::vector<double> ComputeAdvantages(std::string_view estimator, std::span<cons
   advantages.reserve(responses.size());
   for (const ScoredResponse& r : responses) {
     const RewardGroup& group = groups.at(r.group);
-    const bool compares = group.size > 1 && !group.equal;
-    const double advantage = compares ? chosen.within_group(group, r.reward) : group.size > 1 ? 0 : r.reward;
-    advantages.push_back(std::isnan(r.reward) ? 0 : advantage);
+    if (std::isnan(r.reward) || group.equal()) {
+      advantages.push_back(0);
+    } else {
+      advantages.push_back(group.size > 1 ? chosen.within_group(group, r.reward) : r.reward);
+    }
   }
   if (chosen.over_batch != nullptr) chosen.over_batch(responses, &advantages);
   return advantages;
@@ -117,10 +120,7 @@ std::vector<bool> InEqualGroup(std::span<const ScoredResponse> responses) {
   const std::map<int64_t, RewardGroup> groups = Groups(responses);
   std::vector<bool> equal;
   equal.reserve(responses.size());
-  for (const ScoredResponse& r : responses) {
-    const RewardGroup& group = groups.at(r.group);
-    equal.push_back(group.equal && group.size > 1);
-  }
+  for (const ScoredResponse& r : responses) equal.push_back(groups.at(r.group).equal());
   return equal;
 }
 

@@ -23,8 +23,12 @@ struct ScoredResponse {
 struct RewardGroup {
   int64_t size = 0, count = 0;             // all responses; those that are scored, which the rest is about
   double sum = 0, first = 0, squares = 0;  // squares: of the differences from the mean
-  bool equal = true;
+  bool differ = false;
 
+  void Add(double reward);  // NaN: not scored
+  // Whether all scores are the same or none is one, so that nothing can be learned from comparing them. A
+  // response alone has none to be compared with.
+  bool equal() const { return size > 1 && !differ; }
   double mean() const { return sum / static_cast<double>(count); }
   double deviation() const;  // by count - 1
 };
@@ -49,7 +53,7 @@ std::string AdvantageDescriptions();
 // A response that is not scored gets 0 and has no part in any mean, as in TRL.
 std::vector<double> ComputeAdvantages(std::string_view estimator, std::span<const ScoredResponse> responses);
 
-// Whether all rewards of the response's group are the same (and it has more than one response), by response.
+// RewardGroup::equal() of the response's group, by response.
 std::vector<bool> InEqualGroup(std::span<const ScoredResponse> responses);
 
 // DAPO's soft punishment of long responses: 0 up to `longest` - `buffer` tokens, then falling linearly to

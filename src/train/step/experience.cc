@@ -46,12 +46,10 @@ void RequireAnyResponse(const Experience& experience) {
                        "go on from an earlier checkpoint (run.resume) with a smaller train.lr");
 }
 
-// Whether all scores of the group are the same, or none is one.
-bool IsEqualGroup(std::span<const Score> group) {
-  const auto first = std::ranges::find_if(group, [](const Score& s) { return !s.unscored(); });
-  return group.size() > 1 && std::all_of(first, group.end(), [&](const Score& s) {
-           return s.unscored() || s.value == first->value;
-         });
+bool IsEqualGroup(std::span<const Score> scores) {
+  RewardGroup group;
+  for (const Score& score : scores) group.Add(score.value);
+  return group.equal();
 }
 
 }  // namespace
