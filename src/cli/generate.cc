@@ -95,12 +95,8 @@ class Generate {
     loaded_ = LoadEngine(options.engine);
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
     sampling_.support = options.top_logprobs;
-    if (sampling_.support >= loaded_.model.config.vocab_size) {
-      throw Error(
-          "--top-logprobs",
-          fmt::format("{} of a vocabulary of {} tokens", sampling_.support, loaded_.model.config.vocab_size),
-          "record fewer tokens than there are");
-    }
+    const int64_t rows = loaded_.model.config.vocab_size;
+    CheckSupport(sampling_.support, sampling_.vocab_size > 0 ? sampling_.vocab_size : rows, "--top-logprobs");
   }
 
   void Run() {

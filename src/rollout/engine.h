@@ -77,6 +77,9 @@ struct SamplingOptions {
 // distribution sampled from (top_k, top_p, min_p, greedy).
 void CheckTrainingSampling(const SamplingOptions& options, std::string_view where);
 
+// Throws Error at `where` unless the K most likely tokens are fewer than all of them.
+void CheckSupport(int64_t support, int64_t vocab_size, std::string_view where);
+
 // Throws Error naming the field for options out of range. `has_text`: whether tokens' bytes are known.
 void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& config, bool has_text);
 

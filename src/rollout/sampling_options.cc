@@ -48,6 +48,12 @@ void CheckTrainingSampling(const SamplingOptions& options, std::string_view wher
               "sample with a temperature alone for training; truncations are for evaluation");
 }
 
+void CheckSupport(int64_t support, int64_t vocab_size, std::string_view where) {
+  if (support >= 0 && support < vocab_size) return;
+  throw Error(where, fmt::format("top-{} of a vocabulary of {} tokens", support, vocab_size),
+              "record fewer tokens than there are");
+}
+
 void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& config, bool has_text) {
   auto require = [](bool good, std::string_view field, const std::string& what, std::string_view remedy) {
     if (!good) throw Error(field, what, remedy);
@@ -72,9 +78,7 @@ void CheckSamplingOptions(const SamplingOptions& options, const ModelConfig& con
           fmt::format("{} tokens, but the model's head has {} rows", options.vocab_size, config.vocab_size),
           "use the tokenizer that belongs to the model");
   const int64_t vocab_size = options.vocab_size > 0 ? options.vocab_size : config.vocab_size;
-  require(options.support >= 0 && options.support < vocab_size, "support",
-          fmt::format("top-{} of a vocabulary of {} tokens", options.support, vocab_size),
-          "record fewer tokens than there are");
+  CheckSupport(options.support, vocab_size, "support");
   require(options.stop_texts.empty() || has_text, "stop_texts", "the text of tokens is unknown",
           "give a model directory with a tokenizer");
   for (const std::string& stop : options.stop_texts) {

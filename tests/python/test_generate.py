@@ -155,7 +155,7 @@ def test_logits_that_overflow_name_the_prompt(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--top-logprobs", 97], "--top-logprobs: 97 of a vocabulary of 97"),
+        (["--top-logprobs", 97], "--top-logprobs: top-97 of a vocabulary of 97"),
         (["--top-logprobs", -1], "--top-logprobs"),
         (["--max-tokens", 0], "max_tokens"),
         (["--samples", 0], "samples"),
@@ -217,6 +217,16 @@ def test_text_comes_out_as_the_tokens_decode_and_padding_rows_are_never_sampled(
     assert rollout["prompt_tokens"] == tokenizer.encode("The quick brown").ids
     assert rollout["text"] + "\n" == printed
     assert max(rollout["tokens"]) < tokenizer.get_vocab_size()
+
+
+def test_more_log_probs_than_tokens_name_the_flag_though_the_head_has_as_many_rows(with_text):
+    _, tokenizer, directory = with_text
+    tokens = tokenizer.get_vocab_size()
+    for flags in (["--prompt", "The"], ["--tokens-input", "-"]):
+        done = run_augur("generate", directory, *flags, "--top-logprobs", tokens, stdin=as_lines([[1]]), check=False)
+        assert done.returncode == 2 and done.stderr.startswith(
+            f"augur: --top-logprobs: top-{tokens} of a vocabulary of {tokens} tokens"
+        )
 
 
 def test_several_responses_are_printed_in_order_with_a_line_above_each(with_text, tmp_path):

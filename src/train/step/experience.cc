@@ -21,11 +21,7 @@ SamplingOptions TrainingSampling(const RlConfig& config, const ModelText& text) 
   options.support = config.rollout.support;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.vocab_size = text.vocab_size();
-  if (options.support >= options.vocab_size) {
-    throw Error("rollout.support",
-                fmt::format("top-{} of a vocabulary of {} tokens", options.support, options.vocab_size),
-                "record fewer tokens than there are");
-  }
+  CheckSupport(options.support, options.vocab_size, "rollout.support");
   options.end_tokens = text.end_tokens;
   options.stop_texts = config.rollout.stop;
   CheckTrainingSampling(options, "rollout");
