@@ -11,6 +11,7 @@
 #include "base/names.h"
 #include "cli/flag_checks.h"
 #include "config/options.h"
+#include "data/prompt_set.h"
 #include "model/load.h"
 #include "rollout/device.h"
 
@@ -176,7 +177,7 @@ DataSection MakeDataSection(const PromptFlags& flags) {
   DataSection data = flags.data;
   if (flags.chat) data.chat = ChatUse::kAlways;
   if (flags.thinking) data.thinking = *flags.thinking ? Thinking::kOn : Thinking::kOff;
-  if (!data.prompt_template.empty() && data.prompt_template.find("{prompt}") == std::string::npos) {
+  if (!TakesPrompt(data.prompt_template)) {
     throw Error("--template", "has no {prompt} in it", "write it where the prompt belongs");
   }
   return data;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/read.h"
+#include "data/prompt_set.h"
 #include "reward/python_function.h"
 #include "reward/verifier.h"
 
@@ -42,7 +43,7 @@ void CheckRun(const RunSection& run, const Places& places) {
 
 void CheckData(const DataSection& data, const Places& places) {
   if (data.train.empty()) throw places.Fault("data.train", "names no file", "list the files to train on");
-  if (!data.prompt_template.empty() && data.prompt_template.find("{prompt}") == std::string::npos) {
+  if (!TakesPrompt(data.prompt_template)) {
     throw places.Fault("data.prompt_template", "has no {prompt} in it", "write it where the prompt belongs");
   }
 }

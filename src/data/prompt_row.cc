@@ -62,12 +62,11 @@ std::vector<ChatMessage> ReadMessages(const Json& value, const std::string& wher
 std::string FillTemplate(const std::string& prompt_template, const std::string& text,
                          const std::string& where) {
   if (prompt_template.empty()) return text;
-  const size_t at = prompt_template.find(kPlaceholder);
-  if (at == std::string::npos) {
+  if (!TakesPrompt(prompt_template)) {
     throw Error(where, "the prompt template does not contain {prompt}",
                 "write {prompt} where the prompt goes");
   }
-  return std::string(prompt_template).replace(at, kPlaceholder.size(), text);
+  return std::string(prompt_template).replace(prompt_template.find(kPlaceholder), kPlaceholder.size(), text);
 }
 
 // GSM8K as published ends a worked solution with "#### " and the answer, in which commas group digits.
@@ -110,6 +109,10 @@ const Json* FindWholeAnswer(const Json& row, const PromptColumns& columns, const
 }
 
 }  // namespace
+
+bool TakesPrompt(std::string_view prompt_template) {
+  return prompt_template.empty() || prompt_template.find(kPlaceholder) != std::string_view::npos;
+}
 
 Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where) {
   Prompt prompt;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -33,6 +34,9 @@ struct PromptColumns {
   // others; otherwise it is thrown.
   bool keep_bad_rows = false;
 };
+
+// Whether {prompt} stands in the template, or it is empty.
+bool TakesPrompt(std::string_view prompt_template);
 
 // The prompt a row describes; index, file and line are left to the caller. Throws Error at `where` when
 // something is missing or of the wrong type.
