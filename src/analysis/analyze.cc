@@ -15,6 +15,7 @@
 #include "base/checksum.h"
 #include "base/claim.h"
 #include "base/error.h"
+#include "base/round_up.h"
 #include "config/write.h"
 #include "mask/divergences.h"
 #include "model/load.h"
@@ -34,8 +35,6 @@ std::vector<Proximity> DivergencesOf(const AnalyzeOptions& options) {
   if (!options.divergences.empty()) return options.divergences;
   return {std::begin(kDivergences), std::end(kDivergences)};
 }
-
-int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Everything one seed needs, made once; the model goes back to its beginning before each.
 class Laboratory {

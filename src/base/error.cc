@@ -13,9 +13,8 @@ namespace {
 
 // Messages quote what was read, which may hold anything.
 std::string OneValidLine(std::string_view message) {
-  std::string valid, line;
-  AppendLossyUtf8(&valid, message);
-  for (const char c : valid) {
+  std::string line;
+  for (const char c : LossyUtf8(message)) {
     if (c == '\n') {
       line += "\\n";
     } else if (c == '\r') {

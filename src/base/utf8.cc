@@ -93,16 +93,18 @@ void AppendUtf8(std::string* out, char32_t c) {
   }
 }
 
-void AppendLossyUtf8(std::string* out, std::string_view bytes) {
+std::string LossyUtf8(std::string_view bytes) {
+  std::string text;
   for (size_t offset = 0; offset < bytes.size();) {
     const size_t start = offset;
     if (NextCodePoint(bytes, &offset) != kInvalidCodePoint) {
-      out->append(bytes, start, offset - start);
+      text.append(bytes, start, offset - start);
       continue;
     }
     offset = start + MaximalSubpart(bytes.substr(start));
-    out->append("\xEF\xBF\xBD");
+    text += "\xEF\xBF\xBD";
   }
+  return text;
 }
 
 size_t IncompleteUtf8Suffix(std::string_view text) {

@@ -19,9 +19,9 @@ size_t FirstInvalidUtf8(std::string_view text);
 
 void AppendUtf8(std::string* out, char32_t code_point);
 
-// Appends `bytes` with every maximal ill-formed part replaced by one U+FFFD, as the Unicode standard
-// recommends and Python and Rust do.
-void AppendLossyUtf8(std::string* out, std::string_view bytes);
+// `bytes` with every maximal ill-formed part replaced by one U+FFFD, as the Unicode standard recommends and
+// Python and Rust do.
+std::string LossyUtf8(std::string_view bytes);
 
 // How many bytes at the end of `text` are the beginning of a character whose rest has not arrived yet (0 to
 // 3).

@@ -13,12 +13,6 @@ namespace {
 
 constexpr double kUnused = -std::numeric_limits<double>::infinity();
 
-std::string ValidText(std::string_view bytes) {
-  std::string text;
-  AppendLossyUtf8(&text, bytes);
-  return text;
-}
-
 // What a step of the sampled token's logit alone does to the divergence.
 double LocalChange(const MaskRule& rule, const TokenView& token) {
   const LogitGradient gradient = ReferenceGradient(rule.proximity, rule.support, token);
@@ -44,9 +38,9 @@ void FillSupport(const TokenView& token, std::span<const int32_t> ids, const Tok
 
 Json TokenToJson(const TokenRecord& token) {
   Json support = Json::array();
-  for (const SupportAtom& a : token.support) support.push_back({a.id, ValidText(a.text), a.mu, a.pi});
+  for (const SupportAtom& a : token.support) support.push_back({a.id, LossyUtf8(a.text), a.mu, a.pi});
   return {{"id", token.id},
-          {"text", ValidText(token.text)},
+          {"text", LossyUtf8(token.text)},
           {"ratio", token.ratio},
           {"divergence", token.divergence},
           {"direction", token.direction},
@@ -152,13 +146,13 @@ Json ToJson(const ResponseRecord& record) {
   Json tokens = Json::array();
   for (const TokenRecord& token : record.tokens) tokens.push_back(TokenToJson(token));
   return {{"step", record.step},
-          {"data_source", ValidText(record.data_source)},
-          {"prompt", ValidText(record.prompt)},
-          {"answer", ValidText(record.answer)},
+          {"data_source", LossyUtf8(record.data_source)},
+          {"prompt", LossyUtf8(record.prompt)},
+          {"answer", LossyUtf8(record.answer)},
           {"reward", record.reward},
           {"advantage", record.advantage},
-          {"finish", ValidText(record.finish)},
-          {"rule", ValidText(record.rule)},
+          {"finish", LossyUtf8(record.finish)},
+          {"rule", LossyUtf8(record.rule)},
           {"delta", record.delta},
           {"tokens", std::move(tokens)}};
 }

@@ -355,8 +355,7 @@ void SaveAdapter(const Model& model, const fs::path& base, const fs::path& direc
   if (fault) throw Error(directory.string(), "cannot make the directory: " + fault.message(), "");
   std::vector<TensorSource> sources;
   for (const FileTensor& entry : FileTensors(model)) {
-    sources.push_back({std::string(kAdapterPrefix) + entry.name,
-                       entry.tensor.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32,
+    sources.push_back({std::string(kAdapterPrefix) + entry.name, StoredType(entry.tensor),
                        entry.tensor.sizes().vec(), [tensor = entry.tensor](const ByteSink& sink) {
                          const at::Tensor host = tensor.cpu().contiguous();
                          sink({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hub.h"
 #include "formats/safetensors.h"
+#include "model/weight_cast.h"
 
 namespace augur {
 namespace {
@@ -15,10 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-
-DType StoredType(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-}
 
 int64_t Bytes(const StoredTensor& tensor) {
   int64_t count = static_cast<int64_t>(DTypeSize(StoredType(tensor.parameter)));

@@ -42,4 +42,8 @@ bool CastWeights(const TensorView& from, const at::Tensor& to) {
   return finite;
 }
 
+DType StoredType(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
+}
+
 }  // namespace augur

@@ -17,12 +17,6 @@ namespace {
 constexpr size_t kLongestConfig = 1 << 20;
 constexpr const char* kStudies[] = {"analysis.json", "compare.json", "frontier.json"};
 
-std::string ValidText(std::string_view bytes) {
-  std::string text;
-  AppendLossyUtf8(&text, bytes);
-  return text;
-}
-
 std::string NodeText(const YamlNode& node) {
   std::string text = node.scalar;
   for (const YamlNode& item : node.items) text += (text.empty() ? "" : ", ") + NodeText(item);
@@ -40,10 +34,10 @@ Json ReadConfig(const std::filesystem::path& path, Notes* notes) {
     const std::string text = ReadFile(path);
     if (text.size() > kLongestConfig) throw Error("config.yaml", "longer than 1 MiB", "");
     for (const auto& [section, content] : ParseYaml(text, "config.yaml").entries) {
-      const std::string name = ValidText(section.scalar);
-      if (!content.is_map()) config[name] = ValidText(NodeText(content));
+      const std::string name = LossyUtf8(section.scalar);
+      if (!content.is_map()) config[name] = LossyUtf8(NodeText(content));
       for (const auto& [key, value] : content.entries) {
-        config[name + "." + ValidText(key.scalar)] = ValidText(NodeText(value));
+        config[name + "." + LossyUtf8(key.scalar)] = LossyUtf8(NodeText(value));
       }
     }
   } catch (const std::exception& error) {
@@ -91,8 +85,8 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
   Notes notes;
   Json json;
   const std::filesystem::path full = std::filesystem::weakly_canonical(run);
-  json["name"] = ValidText(full.filename().string());
-  json["path"] = ValidText(run.string());
+  json["name"] = LossyUtf8(full.filename().string());
+  json["path"] = LossyUtf8(run.string());
   // A study need not have trained anything itself.
   const auto expected = [&](const char* name) {
     return !IsStudy(run) || std::filesystem::exists(run / name);

@@ -69,9 +69,7 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) c
     if (!skip_special || !IsSpecial(id)) bytes += token;
   }
   if (FirstInvalidUtf8(bytes) == std::string_view::npos) return bytes;
-  std::string text;
-  AppendLossyUtf8(&text, bytes);
-  return text;
+  return LossyUtf8(bytes);
 }
 
 std::optional<int32_t> Tokenizer::Find(std::string_view token) const {
@@ -87,15 +85,13 @@ std::string IncrementalDecoder::Add(int32_t id) {
   if (skip_special_ && tokenizer_->IsSpecial(id)) return {};
   waiting_ += token;
   const size_t whole = waiting_.size() - IncompleteUtf8Suffix(waiting_);
-  std::string text;
-  AppendLossyUtf8(&text, std::string_view(waiting_).substr(0, whole));
+  std::string text = LossyUtf8(std::string_view(waiting_).substr(0, whole));
   waiting_.erase(0, whole);
   return text;
 }
 
 std::string IncrementalDecoder::Finish() {
-  std::string text;
-  AppendLossyUtf8(&text, waiting_);
+  std::string text = LossyUtf8(waiting_);
   waiting_.clear();
   return text;
 }

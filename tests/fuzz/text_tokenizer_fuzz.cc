@@ -11,9 +11,7 @@
 namespace {
 
 void TryText(const augur::Tokenizer& tokenizer, std::string_view bytes) {
-  std::string text;
-  augur::AppendLossyUtf8(&text, bytes);
-  const std::vector<int32_t> ids = tokenizer.Encode(text);
+  const std::vector<int32_t> ids = tokenizer.Encode(augur::LossyUtf8(bytes));
   augur::IncrementalDecoder decoder(tokenizer);
   std::string joined;
   for (const int32_t id : ids) {

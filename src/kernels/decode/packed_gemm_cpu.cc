@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/round_up.h"
 #include "kernels/decode/packed_gemm.h"
 #include "kernels/decode/row_kernels.h"
 #include "kernels/decode/tile_kernels.h"
@@ -13,8 +14,6 @@ namespace {
 
 // Activations of this many elements are worked on together: they stay in the second-level cache.
 constexpr int64_t kBlockElements = 128 << 10;
-
-int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 const TileKernels& KernelsFor(GemmFormat format) {
   if (format == GemmFormat::kFloat) return AUGUR_LANES_CHOICE(kFloatTiles);

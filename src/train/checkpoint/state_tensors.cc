@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "model/weight_cast.h"
 #include "ops/parallel/ranks.h"
 #include "train/checkpoint/checkpoint.h"
 
@@ -17,10 +18,6 @@ namespace augur {
 namespace {
 
 namespace fs = std::filesystem;
-
-DType StoredType(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-}
 
 std::string ShardName(int rank, int size) {
   return fmt::format("tensors-{:05}-of-{:05}.safetensors", rank + 1, size);

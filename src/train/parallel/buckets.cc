@@ -5,12 +5,12 @@
 #include <limits>
 #include <utility>
 
+#include "base/round_up.h"
+
 namespace augur {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // elements, so that every parameter may be read by wide loads
-
-int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 }  // namespace
 
