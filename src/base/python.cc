@@ -12,7 +12,6 @@ PythonHost this_python;
 
 }  // namespace
 
-const PythonHost& ThisPython() { return this_python; }
 void SetPython(PythonHost python) { this_python = std::move(python); }
 
 std::vector<std::string> PythonScript(std::string_view script, std::vector<std::string> arguments,

@@ -13,7 +13,6 @@ struct PythonHost {
   std::string package;      // the directory python/augur
 };
 
-const PythonHost& ThisPython();
 void SetPython(PythonHost python);
 
 // The command that runs a script of the package. Throws Error at `where` where no Python is known.

@@ -188,10 +188,6 @@ void ReadMoe(const Reader& reader, ModelConfig* config) {
   moe.experts_per_token = reader.Int("num_experts_per_tok");
   moe.intermediate_size = reader.Int("moe_intermediate_size");
   moe.norm_topk_prob = reader.Bool("norm_topk_prob", false);
-  if (const Json* coef = reader.Find("router_aux_loss_coef")) {
-    if (!coef->is_number()) throw reader.WrongType(*coef, "router_aux_loss_coef", "a number");
-    moe.aux_loss_coef = coef->get<double>();
-  }
   if (moe.experts_per_token > moe.experts) {
     throw Error(
         reader.where(),

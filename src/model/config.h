@@ -30,7 +30,6 @@ struct MoeConfig {
   int64_t experts_per_token = 0;
   int64_t intermediate_size = 0;
   bool norm_topk_prob = false;
-  double aux_loss_coef = 0.001;
 };
 
 // A decoder of one of the families in family.cc. Dropout rates are not read: Augur computes without dropout.

@@ -80,11 +80,6 @@ fs::path CheckpointStore::PathOf(int64_t step) const {
   return directory_ / fmt::format("{}{}", kPrefix, step);
 }
 
-std::optional<int64_t> StepOfCheckpoint(const fs::path& checkpoint) {
-  const fs::path name = checkpoint.filename().empty() ? checkpoint.parent_path() : checkpoint;
-  return NumberAfter(kPrefix, name.filename().string());
-}
-
 std::vector<int64_t> CheckpointStore::Steps() const { return NumbersIn(directory_, kPrefix); }
 
 std::optional<int64_t> CheckpointStore::Pointer() const {

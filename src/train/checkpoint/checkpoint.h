@@ -60,9 +60,6 @@ class CheckpointStore {
   std::filesystem::path directory_;
 };
 
-// N of .../global_step_N.
-std::optional<int64_t> StepOfCheckpoint(const std::filesystem::path& checkpoint);
-
 // Why the checkpoint cannot be used, or nothing: each file of the manifest is there with its size and
 // checksum.
 std::optional<std::string> WhyDamaged(const std::filesystem::path& checkpoint);
