@@ -35,7 +35,7 @@ struct MoeConfig {
 // A decoder of one of the families in family.cc. Dropout rates are not read: Augur computes without dropout.
 struct ModelConfig {
   std::string model_type;
-  int64_t vocab_size = 0;
+  int64_t vocab_size = 0;  // rows of embedding and head; those behind the tokenizer's last are padding
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t layers = 0;

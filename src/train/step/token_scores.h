@@ -18,7 +18,9 @@ struct TokenScores {
 };
 
 // The decisions of each rule under the model as it is: one forward and one pass over the head for all of
-// them. Of the loss, temperature, micro_tokens and forward are read.
+// them. Of the loss, what log-probs and micro-batches depend on is read: temperature, vocab_size,
+// micro_tokens, replay_routing, forward, and the coefficients that give a sample without an advantage a
+// gradient.
 std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSample> samples,
                                      std::span<const MaskRule> rules, const StepLoss& loss);
 
