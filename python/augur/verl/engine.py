@@ -10,6 +10,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.ulysses import get_ulysses_sequence_parallel_rank, get_ulysses_sequence_parallel_world_size
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
+from verl.workers.utils.padding import no_padding_2_padding
 
 from augur.support import Support
 from augur.verl.loss import MaskedLoss, rule_of
@@ -25,7 +26,7 @@ class MaskedEngine:
         rule = rule_of(config) if hasattr(config, "policy_loss") else None
         if rule is not None:
             _refuse_hidden_logits(data)
-            _refuse_without_support(data)
+            _check_support(data)
             loss_function = MaskedLoss(loss_function, rule)
         return super().forward_backward_batch(data, loss_function, forward_only)
 
@@ -72,9 +73,18 @@ def read_packed(
 
 
 def flat_support(data: TensorDict) -> Support:
-    """[tokens, M], the sequences of the batch one behind the other; row t belongs to token t + 1."""
-    both = (data["teacher_ids"], data["teacher_logprobs"])  # dense where all sequences are as long
-    return Support(*(x.values() if x.is_nested else x.flatten(0, 1) for x in both))
+    """[tokens, M], the sequences of the batch one behind the other; row t belongs to token t + 1.
+
+    A sequence whose support has another length has none: verl 0.9.0 gives the samples with which it fills a batch the
+    support of a whole response.
+    """
+    lengths = [len(tokens) for tokens in data["input_ids"].unbind()]
+
+    def joined(x: torch.Tensor, value: float) -> torch.Tensor:
+        rows = zip(x.unbind(), lengths, strict=True)  # dense where all are as long, else nested
+        return torch.cat([row if len(row) == n else row.new_full((n, row.shape[1]), value) for row, n in rows])
+
+    return Support(joined(data["teacher_ids"], -1), joined(data["teacher_logprobs"], -torch.inf))
 
 
 def _refuse_hidden_logits(data: TensorDict) -> None:
@@ -90,7 +100,7 @@ def _refuse_hidden_logits(data: TensorDict) -> None:
         )
 
 
-def _refuse_without_support(data: TensorDict) -> None:
+def _check_support(data: TensorDict) -> None:
     """Here, because an error in the rollout would not end the run."""
     if "teacher_ids" not in data or "teacher_logprobs" not in data:
         raise ValueError(
@@ -98,8 +108,17 @@ def _refuse_without_support(data: TensorDict) -> None:
             "tool_agent, or derive your own from augur.verl.SupportMixin, and see that `pip show augur-rl` finds the "
             "package on every node"
         )
-    if not (flat_support(data).ids[:, 0] >= 0).any():
+    recorded = no_padding_2_padding(flat_support(data).ids[:, 0], data)  # [B, T], of the responses
+    fields = data.select("responses", "response_mask").to_padded_tensor()
+    counted = fields["response_mask"].bool()
+    known = counted & (recorded >= 0)
+    if counted.any() and not known.any():
         raise ValueError(
             "support: no token of the batch has one, so nothing would be learned; the rollout's servers gave no top-K "
             "log-probs, and the log of the agent loop workers says why"
+        )
+    if not torch.equal(recorded[known].long(), fields["responses"][known].long()):
+        raise RuntimeError(
+            "support: the recorded tokens are not those of the batch; something between generation and loss reorders "
+            "or edits responses, which the mask cannot follow"
         )

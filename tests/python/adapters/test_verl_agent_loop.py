@@ -141,7 +141,9 @@ def test_verls_asynchronous_trainers_get_the_support_from_their_queue(lengths):
     """colocate_async and separate_async put what an agent loop returns into a queue, and the actor takes it out."""
     outputs = [run(FakeServer([(n, 3, "completed")]), client_class=FullyAsyncLLMServerClient) for n in lengths]
     expected = [torch.cat([o.extra_fields[name] for o in outputs]) for name in ("teacher_ids", "teacher_logprobs")]
-    batch = tu.list_of_dict_to_tensordict([output.as_dict() for output in outputs])
+    batch = tu.list_of_dict_to_tensordict(
+        [o.as_dict() | {"input_ids": torch.tensor([*o.prompt_ids, *o.response_ids])} for o in outputs]
+    )
     for ours, theirs in zip(flat_support(batch), expected, strict=True):
         assert torch.equal(ours, theirs)
     assert [fields["weight_versions"] for fields in batch["extra_fields"]] == [[3] * n for n in lengths]

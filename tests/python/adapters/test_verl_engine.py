@@ -13,6 +13,7 @@ from reference import token_losses
 from verl_cpu import (
     ADAM_EPSILON,
     PROMPT,
+    RESPONSE,
     VOCAB,
     Qwen3ForCausalLM,
     actor_config,
@@ -199,6 +200,47 @@ def test_what_nobody_sampled_has_no_part_in_loss_or_figures(model_path, loss_mod
         assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
         assert metrics["mask/missing"] == 0 and 0 < metrics["mask/masked"] < 1
         assert metrics["mask/ratio"] == pytest.approx(ratio.item(), rel=1e-4)
+
+
+def with_a_filler(batch, row):
+    """In the place of a sample one with which verl 0.9.0 fills a batch: an end of sequence as prompt and response, no
+    token of which counts, and the support of the sample before it, in that one's length."""
+    batch = batch.clone()
+    inside = torch.zeros(PROMPT + RESPONSE, dtype=torch.int64)
+    inside[PROMPT - 1 : PROMPT + 1] = 1
+    batch["attention_mask"][row] = batch["input_ids"][row] = inside  # the token's id is 1
+    batch["position_ids"][row] = (inside.cumsum(0) - 1).clamp(min=0)
+    batch["prompts"][row], batch["responses"][row] = inside[:PROMPT], inside[PROMPT:]
+    for key in ("response_mask", "old_log_probs", "advantages"):
+        batch[key][row] = 0
+    data = as_verl_v1(batch)
+    for key in ("teacher_ids", "teacher_logprobs"):
+        parts = list(data[key].unbind())
+        parts[row] = parts[row - 1]
+        equal = all(len(part) == len(parts[0]) for part in parts)
+        data[key] = torch.stack(parts) if equal else torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    return batch, data
+
+
+@pytest.mark.parametrize("equal", [False, True], ids=["ragged", "as long"])
+def test_layouts_with_samples_that_fill_a_batch_leave_the_others_their_support(model_path, equal):
+    config = actor_config()
+    worker, plain = make_worker(model_path, config, remove_padding=True), PlainTrainer(model_path, rule_of(config))
+    batch, data = with_a_filler(cached_batch(model_path, temperature=1.0, equal=equal), row=1)
+    metrics = metrics_of(worker.train_mini_batch(data))
+    loss, norm = plain.update(batch)
+    assert metrics["mask/divergence"] < 1e-5 and metrics["mask/missing"] == 0
+    assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=2e-6)
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_a_support_of_other_tokens_ends_the_run(model_path):
+    batch = cached_batch(model_path, temperature=1.0, equal=True).clone()
+    for key in ("teacher_ids", "teacher_logprobs"):
+        batch[key] = batch[key].roll(1, 0)
+    worker = make_worker(model_path, actor_config())
+    with pytest.raises(RuntimeError, match="^support: the recorded tokens are not those of the batch"):
+        worker.train_mini_batch(as_verl(batch))
 
 
 def test_other_losses_run_as_in_verl_itself(model_path, monkeypatch):

@@ -225,6 +225,7 @@ def random_batch(rows: int, tokens: int, vocab: int, k=20) -> TensorDict:
     width = 2 * tokens
     ids = torch.randint(vocab, (rows, width), generator=g)
     support_ids = torch.randint(vocab, (rows, width, k + 1), generator=g, dtype=torch.int32)
+    support_ids[:, :-1, 0] = ids[:, 1:]
     logprobs = torch.full((rows, width, k + 1), -4.0)
     mask = torch.ones(rows, tokens, dtype=torch.int64)
     return TensorDict(
