@@ -3,7 +3,9 @@
 import asyncio
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,13 +57,19 @@ class CallRecorder:
         output = await server.generate.remote(prompt_ids=prompt_ids, sampling_params=params, **kwargs)
         ids, logprobs = (output.extra_fields.pop(name, None) for name in ("support_ids", "support_logprobs"))
         recorded = None
-        if ids is not None and len(ids) == len(output.token_ids):
+        if ids is not None and _fit(torch.tensor(ids)[:, 0], output.token_ids):
             recorded = pad_columns(Support(torch.tensor(ids), torch.tensor(logprobs)), self._support_size + 1)
         elif output.token_ids:
-            _note_missing()
+            _note_missing(_NO_LOGPROBS if ids is None else _OTHER_TOKENS)
         version = output.extra_fields.get("global_steps")
         self.calls.append(Call(list(prompt_ids), list(output.token_ids), recorded, version))
         return output
+
+
+def _fit(recorded: torch.Tensor, tokens: list[int]) -> bool:
+    """Whether the sampled tokens of a support, -1 where there is none, are those of the answer."""
+    sampled = torch.tensor(list(tokens))
+    return recorded.shape == sampled.shape and bool(((recorded == sampled) | (recorded < 0)).all())
 
 
 class _Handle:
@@ -79,6 +87,33 @@ class _Handle:
 
     async def remote(self, **kwargs) -> TokenOutput:
         return await self._recorder.generate(self._server, **kwargs)
+
+
+@dataclass
+class Request:
+    """In a server: a request under way."""
+
+    size: int  # how many log-probs it asks for
+    answer: Any = None  # what the engine gave
+
+
+# Found by the task that serves it: under full_determinism, requests at the same time have the same id.
+_request: ContextVar[Request | None] = ContextVar("augur_request", default=None)
+
+
+def request_under_way() -> Request | None:
+    return _request.get()
+
+
+@contextmanager
+def recording(size: int) -> Iterator[Request]:
+    """Inside, request_under_way() is the one given."""
+    request = Request(size)
+    token = _request.set(request)
+    try:
+        yield request
+    finally:
+        _request.reset(token)
 
 
 async def add_support(result: TokenOutput, build: Callable[..., Support], *args) -> None:
@@ -129,14 +164,19 @@ def _common_prefix(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
+_NO_LOGPROBS = (
+    "no top-K log-probs, so its tokens take no part in the loss; see that `pip show augur-rl` finds the package on "
+    "every node and that rollout.name is vllm or sglang"
+)
+_OTHER_TOKENS = (
+    "log-probs of other tokens than it returned, so these take no part in the loss; see that nothing edits responses "
+    "inside the server"
+)
 _noted = False
 
 
-def _note_missing() -> None:
+def _note_missing(what: str) -> None:
     global _noted
     if not _noted:
         _noted = True
-        logging.getLogger("augur").error(
-            "support: a rollout server gave no top-K log-probs, so its tokens take no part in the loss; see that "
-            "`pip show augur-rl` finds the package on every node and that rollout.name is vllm or sglang"
-        )
+        logging.getLogger("augur").error(f"support: a rollout server gave {what}")

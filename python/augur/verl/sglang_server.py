@@ -7,28 +7,25 @@ from verl.workers.rollout.replica import TokenOutput
 
 from augur import support
 from augur.support import Support
-from augur.verl.recording import add_support
+from augur.verl.recording import add_support, recording, request_under_way
 
 
 class RecordingManager:
-    """SGLang's tokenizer manager, with the top K of the requests listed in `sizes` and what each brought in
-    `outputs`."""
+    """SGLang's tokenizer manager, with the top K of the requests under way that are recorded."""
 
     def __init__(self, manager: Any) -> None:  # noqa: ANN401  SGLang's TokenizerManager
         self._manager = manager
-        self.sizes: dict[str, int] = {}
-        self.outputs: dict[str, dict] = {}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._manager, name)
 
     async def generate_request(self, obj: Any, *args, **kwargs) -> AsyncIterator[dict]:  # noqa: ANN401  GenerateReqInput
-        recording = obj.rid in self.sizes
-        if recording:
-            obj.return_logprob, obj.top_logprobs_num = True, self.sizes[obj.rid]
+        request = request_under_way()
+        if request is not None:
+            obj.return_logprob, obj.top_logprobs_num = True, request.size
         async for output in self._manager.generate_request(obj, *args, **kwargs):
-            if recording:
-                self.outputs[obj.rid] = output
+            if request is not None:
+                request.answer = output
             yield output
 
 
@@ -36,22 +33,15 @@ class RecordingServer:
     """Before verl's SGLangHttpServer in the order of bases. With prefill and decode apart, the decoding server
     records."""
 
-    async def generate(
-        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, *args, **kwargs
-    ) -> TokenOutput:
+    async def generate(self, prompt_ids: list[int], sampling_params: dict[str, Any], *args, **kwargs) -> TokenOutput:
         size = sampling_params.get("logprobs")
         if isinstance(size, bool) or not isinstance(size, int):
-            return await super().generate(prompt_ids, sampling_params, request_id, *args, **kwargs)
+            return await super().generate(prompt_ids, sampling_params, *args, **kwargs)
         if not isinstance(self.tokenizer_manager, RecordingManager):
             self.tokenizer_manager = RecordingManager(self.tokenizer_manager)
-        manager = self.tokenizer_manager
-        manager.sizes[request_id] = size
-        try:
-            result = await super().generate(prompt_ids, sampling_params, request_id, *args, **kwargs)
-        finally:
-            del manager.sizes[request_id]
-            output = manager.outputs.pop(request_id, None)
-        rows = (output or {}).get("meta_info", {}).get("output_top_logprobs")
+        with recording(size) as request:
+            result = await super().generate(prompt_ids, sampling_params, *args, **kwargs)
+        rows = (request.answer or {}).get("meta_info", {}).get("output_top_logprobs")
         if rows and result.log_probs and len(rows) == len(result.token_ids):
             await add_support(result, _support_of, result, rows, size)
         return result

@@ -11,31 +11,28 @@ from typing import Any
 from verl.workers.rollout.replica import TokenOutput
 
 from augur import vllm
-from augur.verl.recording import add_support
+from augur.verl.recording import add_support, recording, request_under_way
 
 
 class RecordingEngine:
-    """vLLM's engine, with the top K of the requests listed in `sizes`; `answers` keeps the tokens and log-probs of
-    each, of which verl sees the sampled tokens' alone."""
+    """vLLM's engine, with the top K of the requests under way that are recorded, whose answers keep the tokens and
+    log-probs; of these verl sees the sampled tokens' alone."""
 
     def __init__(self, engine: Any) -> None:  # noqa: ANN401  vLLM's AsyncLLM
         self._engine = engine
-        self.sizes: dict[str, int] = {}
-        self.answers: dict[str, tuple[list[int], Any]] = {}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._engine, name)
 
-    async def generate(self, *, sampling_params: Any, request_id: str, **kwargs) -> AsyncIterator[Any]:  # noqa: ANN401
-        recording = request_id in self.sizes
-        if recording:
-            sampling_params.logprobs = self.sizes[request_id]
+    async def generate(self, *, sampling_params: Any, **kwargs) -> AsyncIterator[Any]:  # noqa: ANN401
+        request = request_under_way()
+        if request is not None:
+            sampling_params.logprobs = request.size
             vllm.ask_flat(sampling_params)
-        generator = self._engine.generate(sampling_params=sampling_params, request_id=request_id, **kwargs)
-        async for output in generator:
-            if recording and output.outputs:
+        async for output in self._engine.generate(sampling_params=sampling_params, **kwargs):
+            if request is not None and output.outputs:
                 response = output.outputs[0]
-                self.answers[request_id] = (response.token_ids, response.logprobs)
+                request.answer = (response.token_ids, response.logprobs)
                 if getattr(output, "finished", False):
                     response.logprobs = _sampled_alone(response.token_ids, response.logprobs)
             yield output
@@ -45,23 +42,16 @@ class RecordingServer:
     """Before verl's vLLMHttpServer in the order of bases. With prefill and decode apart, the decoding server
     records."""
 
-    async def generate(
-        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, *args, **kwargs
-    ) -> TokenOutput:
+    async def generate(self, prompt_ids: list[int], sampling_params: dict[str, Any], *args, **kwargs) -> TokenOutput:
         size = sampling_params.get("logprobs")
         if isinstance(size, bool) or not isinstance(size, int):
-            return await super().generate(prompt_ids, sampling_params, request_id, *args, **kwargs)
+            return await super().generate(prompt_ids, sampling_params, *args, **kwargs)
         if not isinstance(self.engine, RecordingEngine):
             self.engine = RecordingEngine(self.engine)
-        engine = self.engine
-        engine.sizes[request_id] = size
-        try:
-            result = await super().generate(prompt_ids, sampling_params, request_id, *args, **kwargs)
-        finally:
-            del engine.sizes[request_id]
-            answer = engine.answers.pop(request_id, None)
-        if answer is not None and len(answer[0]) == len(result.token_ids):
-            await add_support(result, vllm.support_of, *answer, size)
+        with recording(size) as request:
+            result = await super().generate(prompt_ids, sampling_params, *args, **kwargs)
+        if request.answer is not None and len(request.answer[0]) == len(result.token_ids):
+            await add_support(result, vllm.support_of, *request.answer, size)
         return result
 
 

@@ -21,7 +21,7 @@ from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServer
 from augur.verl import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, recording
 from augur.verl.engine import flat_support
 from verl_cpu import VOCAB  # noqa: F401  sets the platform
-from verl_servers import FakeServer, make_client
+from verl_servers import FakeServer, make_client, remote
 
 K = 4
 TEMPLATE = (
@@ -258,6 +258,23 @@ def test_a_server_without_top_k_leaves_tokens_without_support_and_says_so_once(c
             assert torch.all(output.extra_fields["teacher_ids"] == -1)
     (line,) = [message for message in caplog.messages if message.startswith("support: ")]
     assert "gave no top-K log-probs" in line and "pip show augur-rl" in line
+
+
+def test_log_probs_of_other_tokens_are_no_support(caplog, monkeypatch):
+    monkeypatch.setattr(recording, "_noted", False)
+    server = FakeServer([(5, 3, "completed")])
+    generate = server.generate.remote
+
+    async def swapped(**kwargs):
+        output = await generate(**kwargs)
+        output.extra_fields["support_ids"][:, 0] = (output.extra_fields["support_ids"][:, 0] + 1) % 14
+        return output
+
+    server.generate = remote(swapped)
+    output = run(server)
+    assert torch.all(output.extra_fields["teacher_ids"] == -1)
+    (line,) = [message for message in caplog.messages if message.startswith("support: ")]
+    assert "log-probs of other tokens than it returned" in line
 
 
 def test_tokens_that_are_not_those_of_the_response_have_no_support():

@@ -97,17 +97,20 @@ def test_true_asks_as_verl_does(server_class):
     assert server.tokenizer_manager is manager
 
 
-def test_requests_at_the_same_time_keep_apart_and_leave_nothing(server_class):
+@pytest.mark.parametrize(
+    "request_ids", [["a", "b", "c"], ["det-0"] * 3], ids=["ids", "one id, as full_determinism has"]
+)
+def test_requests_at_the_same_time_keep_apart(server_class, request_ids):
     server = make_server(server_class)
 
-    async def both():
-        return await asyncio.gather(ask(server, "a", 3), ask(server, "b", 5), ask(server, "c", True))
+    async def all_at_once():
+        sizes = (3, 5, True)
+        return await asyncio.gather(*(ask(server, name, size) for name, size in zip(request_ids, sizes, strict=True)))
 
-    first, second, third = asyncio.run(both())
+    first, second, third = asyncio.run(all_at_once())
     assert first.extra_fields["support_ids"].shape == (6, 4)
     assert second.extra_fields["support_ids"].shape == (6, 6)
     assert "support_ids" not in third.extra_fields
-    assert server.tokenizer_manager.sizes == server.tokenizer_manager.outputs == {}
 
 
 def test_a_token_whose_row_is_lost_keeps_its_own_log_prob_alone(server_class):

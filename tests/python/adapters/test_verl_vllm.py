@@ -6,12 +6,14 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+import ray
 import torch
+from ray import cloudpickle
 from verl.workers.rollout import llm_server
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from augur import vllm
-from augur.verl.vllm_server import RecordingEngine
+from augur.verl.vllm_server import RecordingEngine, RecordingServer
 from mock_packages import mocked
 from verl_cpu import VOCAB  # noqa: F401  sets the platform
 
@@ -123,17 +125,25 @@ def test_true_asks_as_verl_does(server_class):
     assert server.engine is engine
 
 
-def test_requests_at_the_same_time_keep_apart_and_leave_nothing(server_class):
+@pytest.mark.parametrize(
+    "request_ids", [["a", "b", "c"], ["det-0"] * 3], ids=["ids", "one id, as full_determinism has"]
+)
+def test_requests_at_the_same_time_keep_apart(server_class, request_ids):
     server = make_server(server_class)
 
-    async def both():
-        return await asyncio.gather(ask(server, "a", 3), ask(server, "b", 5), ask(server, "c", True))
+    async def all_at_once():
+        sizes = (3, 5, True)
+        return await asyncio.gather(*(ask(server, name, size) for name, size in zip(request_ids, sizes, strict=True)))
 
-    first, second, third = asyncio.run(both())
+    first, second, third = asyncio.run(all_at_once())
     assert first.extra_fields["support_ids"].shape == (6, 4)
     assert second.extra_fields["support_ids"].shape == (6, 6)
     assert "support_ids" not in third.extra_fields
-    assert server.engine.sizes == server.engine.answers == {}
+
+
+def test_ray_can_send_the_server(server_class):
+    sent = cloudpickle.dumps(ray.remote(server_class).__ray_metadata__.modified_class)
+    assert issubclass(cloudpickle.loads(sent), RecordingServer)
 
 
 def test_the_support_is_built_outside_the_servers_event_loop(server_class, monkeypatch):
@@ -173,7 +183,6 @@ def test_with_prefill_and_decode_apart_the_decoding_server_gives_the_support(ser
     ids = torch.from_numpy(output.extra_fields["support_ids"])
     assert output.token_ids == ids[:, 0].tolist() == decode.engine.tokens and ids.shape == (6, 9)
     assert decode.engine.asked == [8] and output.extra_fields["global_steps"] == 8
-    assert prefill.engine.sizes == prefill.engine.answers == decode.engine.sizes == decode.engine.answers == {}
 
 
 def test_the_rest_of_the_engine_is_as_it_was():
