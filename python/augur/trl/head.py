@@ -63,7 +63,7 @@ def model_obstacle(causal_lm: PreTrainedModel) -> str | None:
 @dataclass
 class Tokens:
     """The tokens of a batch that count, as the head takes them. positions: batch row and position of the prediction
-    of each, [N]."""
+    of each, [N]; negative ones count from the end."""
 
     positions: tuple[torch.Tensor, torch.Tensor]
     ids: torch.Tensor  # [N, M]

@@ -21,7 +21,8 @@ LOG_RATIO_LIMIT = 20.0  # e to this is still finite when it is multiplied with a
 
 @dataclass
 class Readout:
-    """One forward under way. positions: batch row and position of each token's prediction, each [N]."""
+    """One forward under way. positions: batch row and position of each token's prediction, each [N]; negative ones
+    count from the end, until the forward has shown where that is."""
 
     ids: torch.Tensor  # [N, M]
     positions: tuple[torch.Tensor, torch.Tensor]
@@ -69,6 +70,8 @@ class SupportReader:
         readout = self._readout
         if readout is None:
             return
+        row, position = readout.positions
+        readout.positions = (row, position % output.last_hidden_state.shape[1])
         hidden = output.last_hidden_state[readout.positions]
         head = self._causal_lm.get_output_embeddings()
         weight, bias = head.weight, head.bias

@@ -206,7 +206,8 @@ class AugurGRPOTrainer(GRPOTrainer):
             )
         rows = _loss_mask(inputs).bool()
         row, token = rows.nonzero(as_tuple=True)
-        positions = (row, token + inputs["prompt_ids"].shape[1] - 1)  # of what predicts the token
+        # Of what predicts the token, counted from the end: PEFT may put virtual tokens before the prompt.
+        positions = (row, token - inputs["completion_ids"].shape[1] - 1)
         recorded_support = Support(inputs["support_ids"][rows], inputs["support_logprobs"][rows])
         if self._head is not None:
             return self._one_pass_loss(model, inputs, recorded_support, positions)

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PromptEncoderConfig, PromptTuningConfig
 from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
 from augur import MaskRule
@@ -250,6 +250,18 @@ def test_lora_trains_the_adapter_alone(tmp_path):
     for name, value in trainer.model.get_base_model().state_dict().items():
         if name in before:
             assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("one_pass", [True, False])
+@pytest.mark.parametrize("peft_config", [PromptTuningConfig, PromptEncoderConfig])
+def test_virtual_tokens_before_the_prompt_move_no_decision(tmp_path, peft_config, one_pass):
+    virtual = peft_config(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    trainer = make_trainer(
+        tmp_path, mask_rule="predictive-kl-exact", one_pass=one_pass, peft_config=virtual, learning_rate=0.3
+    )
+    trainer.train()
+    divergence = history(trainer, "mask/divergence")
+    assert divergence[0] < 1e-5 < divergence[-1]
 
 
 @pytest.mark.parametrize("one_pass", [True, False])
