@@ -14,7 +14,7 @@ from augur import guards
 try:
     from verl.workers import engine as engines
 
-    from augur.verl.agent_loop import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, tell_validation
+    from augur.verl.agent_loop import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, wrap_worker
     from augur.verl.config import LOSS_MODES, check_in_driver
     from augur.verl.engine import AugurFSDPEngine
     from augur.verl.loss import rule_of
@@ -24,7 +24,7 @@ try:
     if getattr(engines, "MegatronEngineWithLMHead", None) is not None:  # None where megatron-core is not installed
         from augur.verl.megatron_engine import AugurMegatronEngine
 
-    tell_validation()
+    wrap_worker()
     check_in_driver()
     register_replicas()
 except Exception as error:

@@ -10,6 +10,7 @@ from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from augur.verl.config import is_augur, support_size_of
 from augur.verl.recording import CallRecorder, place
 
+_FIELDS = ("teacher_ids", "teacher_logprobs", "weight_versions")
 # Whether the response under way is for validation. verl tells its worker, not the agent loop.
 _validating: ContextVar[bool] = ContextVar("augur_validating", default=False)
 
@@ -37,10 +38,11 @@ class SupportMixin:
             output = await super().run(sampling_params, **kwargs)
         finally:
             self.server_manager = client
+        if _validating.get():
+            return output
         for one in output if isinstance(output, list) else [output]:
             support, versions = place(one, recorder.calls, self._support_size + 1)
-            fields = {"teacher_ids": support.ids, "teacher_logprobs": support.logprobs, "weight_versions": versions}
-            one.extra_fields = one.extra_fields | fields
+            one.extra_fields = one.extra_fields | dict(zip(_FIELDS, (*support, versions), strict=True))
         return output
 
 
@@ -55,6 +57,7 @@ class AugurToolAgentLoop(SupportMixin, ToolAgentLoop):
 
 
 _run_agent_loop = AgentLoopWorker._run_agent_loop
+_compute_score = AgentLoopWorker._compute_score
 
 
 # At the module's level, so that Ray sends a worker's class with this function's name: it cannot send a ContextVar.
@@ -66,6 +69,17 @@ async def _tell_and_run(self: AgentLoopWorker, sampling_params: dict, trajectory
         _validating.reset(token)
 
 
-def tell_validation() -> None:
-    """From now on agent loops can tell whether their response is for validation."""
+async def _score_without_support(self: AgentLoopWorker, outputs: list[AgentLoopOutput], *args, **kwargs) -> Any:  # noqa: ANN401
+    kept = [{name: one.extra_fields.pop(name) for name in _FIELDS if name in one.extra_fields} for one in outputs]
+    try:
+        return await _compute_score(self, outputs, *args, **kwargs)
+    finally:
+        for one, fields in zip(outputs, kept, strict=True):
+            one.extra_fields.update(fields)
+
+
+def wrap_worker() -> None:
+    """From now on agent loops can tell whether their response is for validation, and reward functions, to which verl
+    sends a response's extra fields, are spared the support."""
     AgentLoopWorker._run_agent_loop = _tell_and_run
+    AgentLoopWorker._compute_score = _score_without_support

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -212,9 +213,9 @@ def test_each_of_several_outputs_finds_its_own_calls():
     check_rows(second, server, [3, None])  # the loop itself leaves one out
 
 
-@pytest.mark.parametrize(("validate", "asked"), [(True, True), (False, K)])
-def test_validation_is_known_even_at_the_temperature_of_training(validate, asked):
-    server, config = FakeServer([(5, 3, "completed")]), make_config()
+def run_worker(server, validate, after):
+    """verl's worker, up to what it does with an agent loop's output."""
+    config = make_config()
     worker = AgentLoopWorker.__new__(AgentLoopWorker)
     worker.config, worker.llm_client, worker.tokenizer = (
         config,
@@ -226,6 +227,7 @@ def test_validation_is_known_even_at_the_temperature_of_training(validate, asked
     outputs = []
 
     async def keep(output, validate, **kwargs):
+        await after(worker, output)
         outputs.append(output)
 
     worker._agent_loop_postprocess = keep
@@ -233,8 +235,37 @@ def test_validation_is_known_even_at_the_temperature_of_training(validate, asked
     asyncio.run(
         worker._run_agent_loop(PARAMS, trajectory, agent_name="single_turn_agent", trace=False, raw_prompt=PROMPT)
     )
+    return outputs[0]
+
+
+@pytest.mark.parametrize(("validate", "asked"), [(True, True), (False, K)])
+def test_validation_is_known_even_at_the_temperature_of_training(validate, asked):
+    async def nothing(*_):
+        pass
+
+    server = FakeServer([(5, 3, "completed")])
+    output = run_worker(server, validate, nothing)
     assert server.requests[0][1]["logprobs"] == asked and type(server.requests[0][1]["logprobs"]) is type(asked)
-    assert bool((outputs[0].extra_fields["teacher_ids"] >= 0).any()) is not validate
+    assert ("teacher_ids" in output.extra_fields) is ("weight_versions" in output.extra_fields) is not validate
+
+
+def test_reward_functions_get_the_extra_fields_without_the_support():
+    sent = []
+
+    async def compute_score(data):
+        sent.append(dict(data.non_tensor_batch["tool_extra_fields"][0]))
+        return {"reward_score": 0.5, "reward_extra_info": {"exact": True}}
+
+    async def score(worker, output):
+        worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=remote(compute_score))]
+        await worker._compute_score([output], kwargs={})
+
+    server = FakeServer([(5, 3, "completed")])
+    output = run_worker(server, False, score)
+    assert sent[0]["turn_scores"] == [] and not sent[0].keys() & {"teacher_ids", "teacher_logprobs", "weight_versions"}
+    check_rows(output, server, range(5))
+    assert output.reward_score == 0.5 and output.extra_fields["reward_extra_info"] == {"exact": True}
+    assert output.extra_fields["weight_versions"] == [3] * 5
 
 
 def test_a_greedy_baseline_carries_a_support_that_says_nothing():
@@ -301,4 +332,4 @@ def test_ray_can_send_the_workers_that_know_of_validation():
         """As verl's trainers have their own; Ray sends such a class with its methods, not by name."""
 
     sent = cloudpickle.dumps(ray.remote(Worker).__ray_metadata__.modified_class)
-    assert "_run_agent_loop" in dir(cloudpickle.loads(sent))
+    assert {"_run_agent_loop", "_compute_score"} <= set(dir(cloudpickle.loads(sent)))
