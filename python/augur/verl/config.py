@@ -97,26 +97,29 @@ def _check_rollout(rollout: DictConfig, where: str) -> None:
 
 
 def _check_agent_loops(agent: Any) -> None:  # noqa: ANN401  a DictConfig or a dict
-    """Agent loops of the user's own must derive from SupportMixin, or nobody sends the support along."""
+    """The default agent loop and those of the user's own must derive from SupportMixin, or nobody sends the support
+    along."""
     from hydra.utils import get_class
-    from verl.experimental.agent_loop.agent_loop import resolve_config_path
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry, resolve_config_path
 
     from augur.verl.agent_loop import SupportMixin
 
     path = agent.get("agent_loop_config_path", None)
     own = {loop.name: loop for loop in OmegaConf.load(resolve_config_path(path))} if path else {}
-    for name, loop in own.items():
-        if not issubclass(get_class(loop["_target_"]), SupportMixin):
-            raise ValueError(
-                f"agent loop {name}: {loop['_target_']} sends no support along; derive it from "
-                "augur.verl.SupportMixin and its verl base, in this order"
-            )
+    known = _agent_loop_registry | own
     default = agent.get("default_agent_loop", "single_turn_agent")
-    if default not in {"single_turn_agent", "tool_agent", *own}:
+    if default not in known:
         raise ValueError(
-            f"actor_rollout_ref.rollout.agent.default_agent_loop: is {default}, which is neither single_turn_agent nor "
-            "tool_agent nor in agent_loop_config_path; name one of those"
+            f"actor_rollout_ref.rollout.agent.default_agent_loop: is {default}, which is neither registered nor in "
+            f"agent_loop_config_path; name one of {', '.join(known)}, or name its module in VERL_USE_EXTERNAL_MODULES"
         )
+    for name in (default, *own):
+        target = known[name]["_target_"]
+        if not issubclass(get_class(target), SupportMixin):
+            raise ValueError(
+                f"agent loop {name}: {target} sends no support along; derive it from augur.verl.SupportMixin and its "
+                "verl base, in this order"
+            )
 
 
 def _check_correction(correction: Any) -> None:  # noqa: ANN401  a DictConfig or a dict

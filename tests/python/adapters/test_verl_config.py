@@ -1,6 +1,7 @@
 """What of verl's configuration the adapter refuses, its launch script, and its entry point."""
 
 import dataclasses
+import importlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import verl
 from omegaconf import OmegaConf
 from packaging.specifiers import SpecifierSet
+from verl.experimental.agent_loop import agent_loop
 from verl.utils.config import omega_conf_to_dataclass
 
 from augur import guards
@@ -117,7 +119,11 @@ def test_launch_scripts_say_how_they_are_used(script, arguments):
         ("actor_rollout_ref.rollout.custom.augur.support_size", 32, "is 32 and vLLM gives at most 20.*max_logprobs=32"),
         ("actor_rollout_ref.actor.strategy", "torchtitan", "actor.strategy: is torchtitan, .*fsdp, fsdp2, megatron"),
         ("trainer.device", "npu", "trainer.device: is npu; .*set it to cuda"),
-        ("actor_rollout_ref.rollout.agent.default_agent_loop", "mine", "default_agent_loop: is mine, which is neither"),
+        (
+            "actor_rollout_ref.rollout.agent.default_agent_loop",
+            "mine",
+            "default_agent_loop: is mine, which is neither registered",
+        ),
         ("actor_rollout_ref.actor.policy_loss.loss_mode", "augur_predictive", "unknown mode 'augur_predictive'"),
     ],
 )
@@ -156,6 +162,30 @@ def test_agent_loops_of_ones_own_must_send_the_support_along(script_config, tmp_
         check_config(config)
     else:
         with pytest.raises(ValueError, match=f"^agent loop mine: {module}.Mine sends no support along; .*SupportMixin"):
+            check_config(config)
+
+
+@pytest.mark.parametrize("name", ["mine", "single_turn_agent"])
+@pytest.mark.parametrize(
+    ("base", "passes"), [("SupportMixin, SingleTurnAgentLoop", True), ("SingleTurnAgentLoop", False)]
+)
+def test_agent_loops_may_be_registered_in_a_module(script_config, tmp_path, monkeypatch, name, base, passes):
+    monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
+    module = f"registered_{name}_{passes}"
+    (tmp_path / f"{module}.py").write_text(
+        "from augur.verl import SupportMixin\n"
+        "from verl.experimental.agent_loop.agent_loop import register\n"
+        "from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop\n"
+        f"@register('{name}')\nclass Mine({base}): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module(module)  # as verl does for those in VERL_USE_EXTERNAL_MODULES
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    config.actor_rollout_ref.rollout.agent.default_agent_loop = name
+    if passes:
+        check_config(config)
+    else:
+        with pytest.raises(ValueError, match=f"^agent loop {name}: {module}.Mine sends no support along"):
             check_config(config)
 
 
