@@ -5,7 +5,6 @@ Generation goes on while the trainer updates, so tokens are several updates old 
 """
 
 import inspect
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +31,7 @@ from augur.support import Support
 from augur.trl.async_rollout import AugurRolloutLoop, RecordingLoop, unpack
 from augur.trl.config import NO_CLIP, MaskFields
 from augur.trl.readout import LOG_RATIO_LIMIT, SupportReader, causal_lm_of, log_ratio_cap
-from augur.trl.vllm import check_server
+from augur.trl.vllm import check_server, warn_unchecked
 
 
 @dataclass
@@ -79,10 +78,7 @@ class AugurAsyncGRPOTrainer(AsyncGRPOTrainer):
         try:
             info = self.vllm_client.get_server_info()
         except requests.HTTPError as error:
-            logging.getLogger("augur").warning(
-                f"vllm server: does not tell its settings ({error}); see that it runs with --logprobs-mode "
-                f"processed_logprobs and with --max-logprobs of at least {self.args.support_size}"
-            )
+            warn_unchecked(error, self.args.support_size)
             return
         check_server(info, self.args.support_size, isinstance(self.weight_transfer, WeightTransferClient))
 

@@ -18,7 +18,7 @@ from augur.trl import recorded
 from augur.trl.config import AugurGRPOConfig
 from augur.trl.head import OnePassHead, Tokens, model_obstacle, obstacle, token_weights
 from augur.trl.readout import LOG_RATIO_LIMIT, Readout, SupportReader, causal_lm_of, log_ratio_cap
-from augur.trl.vllm import check_server, record_colocated
+from augur.trl.vllm import check_server, record_colocated, server_info
 
 
 class AugurGRPOTrainer(GRPOTrainer):
@@ -86,8 +86,8 @@ class AugurGRPOTrainer(GRPOTrainer):
             record_colocated(self.vllm_generation.llm, self.args.support_size)
             return
         if self.accelerator.is_main_process:
-            info = getattr(self.vllm_generation.vllm_client, "get_server_info", dict)  # TRL 1.15 has no such question
-            check_server(info(), self.args.support_size)
+            info = server_info(self.vllm_generation.vllm_client, self.args.support_size)
+            check_server(info, self.args.support_size)
         self.vllm_generation.logprobs = self.args.support_size
         generate = self.vllm_generation.generate
 

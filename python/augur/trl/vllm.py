@@ -1,5 +1,6 @@
 """vLLM behind TRL: what a server must be started with, and the support of what a colocated engine generates."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,28 @@ _REMEDY = (
 )
 
 
+def server_info(client: Any, support_size: int) -> dict[str, Any]:  # noqa: ANN401  TRL's VLLMClient
+    """vLLM's configuration as /server_info gives it; empty where the server does not tell it, which is said."""
+    if hasattr(client, "get_server_info"):  # since TRL 1.16
+        return client.get_server_info()
+    answer = client.session.get(f"{client.base_url}/server_info", params={"config_format": "json"})
+    if answer.status_code == 404:
+        warn_unchecked("404 for /server_info", support_size)
+        return {}
+    answer.raise_for_status()
+    return answer.json()["vllm_config"]
+
+
+def warn_unchecked(why: object, support_size: int) -> None:
+    logging.getLogger("augur").warning(
+        f"vllm server: does not tell its settings ({why}); see that it runs with --logprobs-mode processed_logprobs "
+        f"and with --max-logprobs of at least {support_size}"
+    )
+
+
 def check_server(info: dict[str, Any], support_size: int, weight_transfer: bool = True) -> None:
     """Raises ValueError for a server whose log-probs, or whose number of them, or whose weights are not what the mask
-    needs. info: vLLM's configuration as /server_info gives it; what it does not tell is not checked."""
+    needs. info: vLLM's configuration; what it does not tell is not checked."""
     model = info.get("model_config") or {}
     mode = model.get("logprobs_mode", "processed_logprobs")
     if mode != "processed_logprobs":

@@ -92,9 +92,16 @@ def make_client(engine, info: dict) -> VLLMClient:
                 )
         return {"choices": choices}
 
+    def get(url, params):
+        assert url == "http://fake/server_info" and params == {"config_format": "json"}
+        config = {"model_config": {"logprobs_mode": "processed_logprobs"}} | info
+        return SimpleNamespace(
+            status_code=200, raise_for_status=lambda: None, json=lambda: {"vllm_config": config, "vllm_env": {}}
+        )
+
     client = VLLMClient.__new__(VLLMClient)
     client.base_url, client.model, client._post = "http://fake", "tiny", post
-    client.get_server_info = lambda: {"model_config": {"logprobs_mode": "processed_logprobs"}} | info
+    client.session = SimpleNamespace(get=get)
     return client
 
 

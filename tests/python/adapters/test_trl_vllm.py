@@ -1,9 +1,12 @@
 """The support through TRL's vLLM paths: ragged rows, the sampled token outside the top K, log-probs that are NaN."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from augur.trl import AugurGRPOTrainer
+from augur.trl.vllm import server_info
 from fake_vllm import fake_vllm  # noqa: F401  a fixture
 from tiny_trl import make_trainer
 
@@ -92,6 +95,19 @@ def test_a_server_started_without_what_the_mask_needs_is_refused(fake_vllm, tmp_
         "--logprobs-mode processed_logprobs",
     ):
         assert word in str(error.value)
+
+
+def test_a_server_that_does_not_tell_its_settings_is_not_refused_but_named(caplog):
+    class Client:
+        """TRL 1.15's, of a server without its development endpoints."""
+
+        base_url = "http://fake"
+        session = SimpleNamespace(get=lambda *_, **__: SimpleNamespace(status_code=404))
+
+    assert server_info(Client(), 32) == {}
+    (line,) = caplog.messages
+    assert line.startswith("vllm server: does not tell its settings (404 for /server_info); see that ")
+    assert "--max-logprobs of at least 32" in line
 
 
 def test_a_server_that_gives_as_many_as_asked_serves_more_than_twenty(fake_vllm, tmp_path):  # noqa: F811
