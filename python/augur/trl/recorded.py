@@ -33,6 +33,11 @@ def attach(source: Support) -> list[RecordedLogprob | None]:
     return [RecordedLogprob(x, source, row) if x > -torch.inf else None for row, x in enumerate(values)]
 
 
+def unwrapped(logprobs: Sequence) -> list[float | None]:
+    """One log-prob per token, also where each is alone in a list, as TRL's VLLMGeneration gives them."""
+    return [x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x for x in logprobs]
+
+
 def collect(logprobs: Sequence[float | None], columns: int) -> Support:
     """The support [T, columns] of a response from its log-probs; tokens that nobody sampled have none."""
     ids = torch.full((len(logprobs), columns), -1, dtype=torch.int32)

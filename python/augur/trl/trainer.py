@@ -138,6 +138,8 @@ class AugurGRPOTrainer(GRPOTrainer):
     def _generate(self, prompts: list) -> tuple:
         """After all turns: what TRL did to the tokens it did to their log-probs, and with them to the support."""
         output = list(super()._generate(prompts))
+        if output[4] is not None:  # a rollout_func may return what vllm_generation.generate gave
+            output[4] = [recorded.unwrapped(response) for response in output[4]]
         completion_ids, logprobs, extra = output[1], output[4], output[5]
         columns = self.args.support_size + 1
         given = [extra.pop(name, None) for name in ("support_ids", "support_logprobs")]

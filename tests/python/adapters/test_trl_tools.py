@@ -145,7 +145,7 @@ def test_environments_train_under_the_mask(tmp_path, monkeypatch):
     assert written.any() and history(trainer, "mask/missing") == [0]
 
 
-def rollout(trainer, prompts, keep=lambda logprobs: logprobs):
+def rollout(trainer, prompts, keep=lambda row: row[0]):
     """A rollout function that asks vLLM through the trainer and puts a token of its own behind each completion."""
     prompt_ids = trainer.processing_class(list(prompts))["input_ids"]
     _, completions, logprobs, _ = trainer.vllm_generation.generate(
@@ -154,7 +154,7 @@ def rollout(trainer, prompts, keep=lambda logprobs: logprobs):
     return {
         "prompt_ids": prompt_ids,
         "completion_ids": [[*tokens, 5] for tokens in completions],
-        "logprobs": [[*(keep(row[0]) for row in rows), 0.0] for rows in logprobs],
+        "logprobs": [[*map(keep, rows), 0.0] for rows in logprobs],
         "env_mask": [[1] * len(tokens) + [0] for tokens in completions],
     }
 
@@ -170,13 +170,15 @@ def make_rollout_trainer(tmp_path, rollout_func):
     )
 
 
-def test_a_rollout_function_that_keeps_the_log_probs_keeps_the_support(tmp_path, fake_vllm):  # noqa: F811
+@pytest.mark.parametrize("keep", [lambda row: row[0], lambda row: row], ids=["first of each row", "as they are"])
+def test_a_rollout_function_that_keeps_the_log_probs_keeps_the_support(tmp_path, fake_vllm, keep):  # noqa: F811
     fake_vllm()
-    trainer = make_rollout_trainer(tmp_path, lambda prompts, trainer: rollout(trainer, prompts))
+    trainer = make_rollout_trainer(tmp_path, lambda prompts, trainer: rollout(trainer, prompts, keep))
     trainer.train()
     _, written = check_support(trainer, trainer.seen[0])
     assert written.any() and history(trainer, "mask/missing") == [0]
     assert history(trainer, "mask/divergence")[0] < 1e-5
+    assert trainer.seen[0]["sampling_per_token_logps"].dim() == 2
 
 
 def test_a_rollout_function_may_give_the_support_itself(tmp_path, fake_vllm):  # noqa: F811
@@ -200,7 +202,9 @@ def test_a_rollout_function_may_give_the_support_itself(tmp_path, fake_vllm):  #
 
 def test_a_rollout_function_without_any_support_is_refused(tmp_path, fake_vllm):  # noqa: F811
     fake_vllm()
-    trainer = make_rollout_trainer(tmp_path, lambda prompts, trainer: rollout(trainer, prompts, keep=float))
+    trainer = make_rollout_trainer(
+        tmp_path, lambda prompts, trainer: rollout(trainer, prompts, keep=lambda row: float(row[0]))
+    )
     with pytest.raises(ValueError, match="^rollout_func: gave no support; return the log-probs .* as they are"):
         trainer.train()
 
