@@ -134,5 +134,5 @@ def _global_means(sums: torch.Tensor, data: TensorDict) -> dict[str, Metric]:
     if tokens is None:
         return {k: Metric(AggregationType.MEAN, m.value) for k, m in support.mask_metrics(sums).items()}
     tokens = tokens.item() if isinstance(tokens, torch.Tensor) else tokens
-    shares = {name: m.numerator * dp_size / tokens for name, m in support.mask_metrics(sums).items()}
+    shares = {name: m.numerator * dp_size / max(tokens, 1) for name, m in support.mask_metrics(sums).items()}
     return {name: Metric(AggregationType.SUM, share) for name, share in shares.items()}

@@ -171,6 +171,14 @@ def test_tokens_without_support_get_no_gradient_and_are_counted(model_path):
     assert metrics["mask/missing"] == pytest.approx(4 / batch["response_mask"].sum().item())
 
 
+def test_a_mini_batch_no_token_of_which_counts_passes(model_path):
+    batch = cached_batch(model_path).clone()
+    batch["response_mask"].zero_()
+    batch["teacher_ids"].fill_(-1)
+    metrics = metrics_of(make_worker(model_path, actor_config()).train_mini_batch(as_verl(batch)))
+    assert metrics["mask/masked"] == metrics["mask/missing"] == 0
+
+
 def with_a_tool_and_padding(batch):
     """The third token of each response is a tool's, and the last sample one of those that verl appends to fill a batch:
     no token of it counts, and what stands for its support is none."""
