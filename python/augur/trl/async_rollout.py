@@ -1,5 +1,6 @@
 """The rollout loop of TRL's asynchronous trainer that sends each token's support along with its log-prob."""
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ _NO_NUMBER = -9999.0  # how vLLM's server writes -inf
 
 class RecordingLoop:
     """Before a rollout loop of TRL's in the order of bases: asks vLLM for the K most likely tokens, too. Runs in the
-    worker's own process."""
+    worker's own process; a long response has hundreds of thousands of log-probs, so threads read them while other
+    requests go on."""
 
     def __init__(self, *, support_size: int, **kwargs) -> None:
         self._support_size = support_size
@@ -28,8 +30,8 @@ class RecordingLoop:
         # A model's generation_config.json may hold a min_p, which the server takes unless told otherwise.
         answer = await super()._post(path, {"min_p": 0.0} | payload | asked, *args, **kwargs)
         for choice in answer["choices"]:
-            source = support_of(choice, self._support_size)
-            choice["logprobs"]["token_logprobs"] = recorded.attach(source)
+            logprobs = await asyncio.to_thread(_attached, choice, self._support_size)
+            choice["logprobs"]["token_logprobs"] = logprobs
         return answer
 
     async def _score_group(self, group: RolloutGroup) -> list[RolloutSample]:
@@ -37,12 +39,20 @@ class RecordingLoop:
         rows = [row for rows in group.completions_sequences for row in rows]
         for sample, row in zip(samples, rows, strict=True):
             # What TRL did to a token, over any number of turns, it did to the token's log-prob.
-            sample.old_log_probs = pack(recorded.collect(row.old_log_probs, self._support_size + 1))
+            sample.old_log_probs = await asyncio.to_thread(_packed, row.old_log_probs, self._support_size + 1)
         return samples
 
 
 class AugurRolloutLoop(RecordingLoop, _AsyncRolloutLoop):
     """TRL's own loop, with the support."""
+
+
+def _attached(choice: dict[str, Any], support_size: int) -> list[recorded.RecordedLogprob | None]:
+    return recorded.attach(support_of(choice, support_size))
+
+
+def _packed(logprobs: list[float | None], columns: int) -> np.ndarray:
+    return pack(recorded.collect(logprobs, columns))
 
 
 def support_of(choice: dict[str, Any], support_size: int) -> Support:

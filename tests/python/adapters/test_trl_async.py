@@ -1,5 +1,6 @@
 """AsyncGRPOTrainer under a mask: TRL's own trainer, queue, packing and rollout loop against a faked vLLM server."""
 
+import asyncio
 import copy
 import os
 import queue
@@ -31,8 +32,10 @@ from async_trl import (  # noqa: F401  one is a fixture
     replace_what_needs_cuda,
     spread,
 )
+from augur import support
+from augur.trl import recorded
 from augur.trl.async_grpo import AugurAsyncGRPOConfig, AugurAsyncGRPOTrainer
-from augur.trl.async_rollout import AugurRolloutLoop, support_of, unpack
+from augur.trl.async_rollout import AugurRolloutLoop, RecordingLoop, support_of, unpack
 from ranks import end_rank
 from reference import keep_mask, token_losses
 from test_trl_distributed import free_port
@@ -375,3 +378,32 @@ def test_what_vllm_writes_for_minus_infinity_is_no_candidate():
     ids, logprobs = support_of(copy.deepcopy(choice), 2)
     assert ids.tolist() == [[3, -1, -1], [-1, -1, -1]]
     assert logprobs[0, 0].item() == pytest.approx(-0.1) and torch.all(logprobs[1] == -torch.inf)
+
+
+def test_supports_are_read_outside_the_loop_that_serves_other_requests(monkeypatch):
+    threads = []
+
+    def noting(function):
+        return lambda *args: (threads.append(threading.current_thread()), function(*args))[1]
+
+    class Base:
+        async def _post(self, *_):
+            return {"choices": [{"token_ids": [3], "logprobs": {"top_logprobs": [{"token_id:3": -0.1}]}}]}
+
+        async def _score_group(self, group):
+            return [SimpleNamespace()]
+
+    class Loop(RecordingLoop, Base):
+        pass
+
+    async def turn():
+        loop = Loop(support_size=1)
+        (choice,) = (await loop._post("/v1/completions", {}))["choices"]
+        row = SimpleNamespace(old_log_probs=choice["logprobs"]["token_logprobs"])
+        (sample,) = await loop._score_group(SimpleNamespace(completions_sequences=[[row]]))
+        return unpack(torch.from_numpy(sample.old_log_probs)).ids.tolist()
+
+    monkeypatch.setattr(support, "from_ranked", noting(support.from_ranked))
+    monkeypatch.setattr(recorded, "collect", noting(recorded.collect))
+    assert asyncio.run(turn()) == [[3, -1]]
+    assert len(threads) == 2 and threading.main_thread() not in threads
