@@ -172,8 +172,14 @@ class AugurGRPOTrainer(GRPOTrainer):
         padded = support.pad_responses(self._responses, output["completion_ids"].shape[1])
         self._responses = []
         ids, logprobs = (x.to(output["completion_ids"].device) for x in padded)
-        counted = (_loss_mask(output) != 0) & (ids[..., 0] >= 0)
-        if not torch.equal(ids[..., 0][counted].long(), output["completion_ids"][counted]):
+        counted = _loss_mask(output) != 0
+        known = counted & (ids[..., 0] >= 0)
+        if counted.any() and not known.any():
+            raise ValueError(
+                "support: no token of the batch has one, so nothing would be learned; see that vLLM's log-probs are "
+                "numbers"
+            )
+        if not torch.equal(ids[..., 0][known].long(), output["completion_ids"][known]):
             raise RuntimeError(
                 "support: the recorded tokens are not those of the batch; something between generation and loss "
                 "reorders or edits completions, which the mask cannot follow"

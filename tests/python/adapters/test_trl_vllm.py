@@ -72,6 +72,13 @@ def test_tokens_whose_logprob_is_nan_are_excluded_and_counted(fake_vllm, tmp_pat
     assert all(torch.isfinite(torch.tensor(history(trainer, "loss"))))
 
 
+def test_a_batch_none_of_whose_tokens_has_support_ends_the_run(fake_vllm, tmp_path):  # noqa: F811
+    fake_vllm(nan_every=1)
+    trainer = make_trainer(tmp_path, use_vllm=True, vllm_mode="colocate", max_steps=1)
+    with pytest.raises(ValueError, match="^support: no token of the batch has one, so nothing would be learned"):
+        trainer.train()
+
+
 @pytest.mark.parametrize(
     ("info", "changes", "message"),
     [
