@@ -220,12 +220,15 @@ class AugurGRPOTrainer(GRPOTrainer):
         if self._head is not None:
             return self._one_pass_loss(model, inputs, recorded_support, positions)
         old = inputs["support_logprobs"][..., 0].clone()
-        self._behaviour, self._old_logprobs = recorded_support.logprobs, old
+        own = {"old_per_token_logps": old}
+        if self.beta:
+            own["ref_per_token_logps"] = inputs["ref_per_token_logps"].clone()
+        self._behaviour, self._settled = recorded_support.logprobs, own
         with self._reader.reading(recorded_support.ids, positions) as self._readout:
             try:
-                return super()._compute_loss(model, {**inputs, "old_per_token_logps": old})
+                return super()._compute_loss(model, inputs | own)
             finally:
-                self._behaviour = self._old_logprobs = self._readout = None
+                self._behaviour = self._settled = self._readout = None
 
     def _one_pass_loss(
         self,
@@ -290,15 +293,19 @@ class AugurGRPOTrainer(GRPOTrainer):
         decision = decide(self.rule, self._behaviour, policy, per_token, vocab_size, square)
         keep = torch.zeros_like(rows)
         keep[rows] = decision.keep
-        self._limit_ratio(self._old_logprobs, logprobs)
+        self._settle(logprobs)
         self._add_metrics(support.mask_sums(decision))
         return keep.to(per_token_logps.dtype)
 
-    def _limit_ratio(self, old: torch.Tensor, logprobs: torch.Tensor) -> None:
+    def _settle(self, logprobs: torch.Tensor) -> None:
         """TRL takes the ratio exp(log pi - old) next and multiplies it with the mask. Moving `old` where the log-ratio
-        leaves its limits keeps that product finite, and a capped ratio keeps its gradient."""
-        limited = old.clamp(logprobs - log_ratio_cap(self.rule), logprobs + LOG_RATIO_LIMIT)
-        old.copy_(torch.where(torch.isfinite(old), limited, logprobs))
+        leaves its limits keeps that product finite, and a capped ratio keeps its gradient. A token without support gets
+        the ratio 1, which the mask drops, and a KL of 0 without a gradient."""
+        old = self._settled["old_per_token_logps"]
+        missing = ~torch.isfinite(old)
+        old.clamp_(logprobs - log_ratio_cap(self.rule), logprobs + LOG_RATIO_LIMIT)
+        for x in self._settled.values():
+            x[missing] = logprobs[missing].to(x.dtype)
 
     # Logging --------------------------------------------------------------------------------------------------------
 

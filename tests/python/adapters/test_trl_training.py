@@ -295,14 +295,29 @@ def test_evaluation_logs_the_mask_too(tmp_path):
     assert history(trainer, "eval_mask/divergence")[0] < 1e-5
 
 
+class Forgetful(AugurGRPOTrainer):
+    """Loses the support of every other token."""
+
+    def _generate_and_score_completions(self, inputs):
+        output = super()._generate_and_score_completions(inputs)
+        output["support_ids"][:, 1::2], output["support_logprobs"][:, 1::2] = -1, -torch.inf
+        return output
+
+
+def test_one_pass_and_trls_own_head_give_tokens_without_support_no_kl(tmp_path):
+    changes = {"beta": 0.5, "use_bias_correction_kl": False, "trainer_class": Forgetful}
+    changes |= {"learning_rate": 1e-2, "adam_epsilon": 1e-5}  # at the reference the KL's gradient is rounding alone
+    one, other = (make_trainer(tmp_path, one_pass=one_pass, **changes) for one_pass in (True, False))
+    for trainer in (one, other):
+        torch.manual_seed(3)
+        trainer.train()
+    for name in ("loss", "grad_norm", "mask/missing", "mask/masked"):
+        assert history(one, name) == pytest.approx(history(other, name), rel=1e-3, abs=2e-5), name
+    assert max(history(one, "kl")) > 1e-3
+
+
 @pytest.mark.parametrize("one_pass", [True, False])
 def test_tokens_without_support_get_no_gradient_and_are_counted(tmp_path, one_pass):
-    class Forgetful(AugurGRPOTrainer):
-        def _generate_and_score_completions(self, inputs):
-            output = super()._generate_and_score_completions(inputs)
-            output["support_ids"][:, 1::2], output["support_logprobs"][:, 1::2] = -1, -torch.inf
-            return output
-
     trainer = make_trainer(tmp_path, trainer_class=Forgetful, max_steps=2, one_pass=one_pass)
     trainer.train()
     assert 0.3 < history(trainer, "mask/missing")[0] < 0.5
