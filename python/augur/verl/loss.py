@@ -17,8 +17,9 @@ from augur.verl.config import LOSS_MODES, check_mode
 
 _LOG_RATIO_LIMIT = 20.0
 
-# The mask of the loss under way. verl's loss passes a fixed set of fields, so it cannot come as an argument.
-_keep: ContextVar[torch.Tensor | None] = ContextVar("augur_keep", default=None)
+# Which tokens pass in the loss under way, and which have no support. verl's loss passes a fixed set of fields, so they
+# cannot come as arguments.
+_mask: ContextVar[tuple[torch.Tensor, torch.Tensor] | None] = ContextVar("augur_mask", default=None)
 
 
 def rule_of(config: ActorConfig) -> MaskRule | None:
@@ -50,8 +51,8 @@ def masked_policy_loss(
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """-M r A over the response, r against the rollout's log-probs; all tensors [B, T]."""
-    keep = _keep.get()
-    if keep is None:
+    mask = _mask.get()
+    if mask is None:
         raise ValueError(
             "augur loss: there is no mask for this batch, because the engine that decides is not Augur's; use the "
             "strategy fsdp, fsdp2 or megatron on CUDA, and see that `pip show augur-rl` finds the package on every node"
@@ -61,6 +62,7 @@ def masked_policy_loss(
             "algorithm.rollout_correction: gives importance weights, but the ratio is already taken against the "
             "rollout's policy; set rollout_is=null and rollout_rs=null"
         )
+    keep, missing = mask
     live = keep & response_mask.bool()
     log_ratio = (log_prob - old_log_prob).detach().clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
     # Selected twice: a token that does not count contributes nothing, whatever its ratio or log-prob is.
@@ -71,7 +73,7 @@ def masked_policy_loss(
     loss = agg_loss(loss_mat=losses, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **info)
     count = response_mask.sum().clamp(min=1)
     kl = torch.where(response_mask.bool() & torch.isfinite(log_ratio), -log_ratio, 0).sum() / count
-    masked = (response_mask.bool() & ~keep).sum() / count
+    masked = (response_mask.bool() & ~keep & ~missing).sum() / count
     return loss, {"actor/pg_clipfrac": masked.item(), "actor/ppo_kl": kl.item(), "actor/pg_clipfrac_lower": 0.0}
 
 
@@ -111,11 +113,11 @@ class MaskedLoss:
         flags = torch.where(advantages < 0, down, up).to(torch.uint8)
         missing = flags.bitwise_and(_MISSING).bool()
         keep = (flags.bitwise_and(1).bool() | (advantages == 0)) & ~missing
-        token = _keep.set(keep)
+        token = _mask.set((keep, missing))
         try:
             loss, metrics = self._loss_function(model_output=model_output, data=data, dp_group=dp_group)
         finally:
-            _keep.reset(token)
+            _mask.reset(token)
         log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
         ratio = (log_prob - fields["old_log_probs"]).clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT).exp()
         decision = Decision(ratio, divergence, divergence, keep, flags)  # the direction enters no metric

@@ -169,6 +169,7 @@ def test_tokens_without_support_get_no_gradient_and_are_counted(model_path):
     assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=2e-6)
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
     assert metrics["mask/missing"] == pytest.approx(4 / batch["response_mask"].sum().item())
+    assert metrics["actor/pg_clipfrac"] == metrics["mask/masked"] == 0
 
 
 def test_a_mini_batch_no_token_of_which_counts_passes(model_path):
