@@ -89,8 +89,7 @@ struct LoraSection {
       "Which prompts go through the chat format: conversations, or always (plain text as a user's "          \
       "message).")                                                                                           \
   KEY(std::string, chat_format, "auto", kAny,                                                                \
-      "auto takes the model's; otherwise chatml, smollm2, qwen2.5, qwen3, qwen3-instruct, llama3, "          \
-      "llama3.1, llama3.2 or raw.")                                                                          \
+      "auto takes the model's; otherwise " + OneOf(ChatFormat::Names()) + ".")                               \
   KEY(Thinking, thinking, Thinking::kDefault, kAny, "Qwen3's enable_thinking.")                              \
   KEY(std::string, date, "", kAny,                                                                           \
       "\"Today Date\" of the Llama 3.1 and 3.2 formats, e.g. 26 Jul 2024; a run that must repeat sets it.")  \

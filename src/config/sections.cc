@@ -1,5 +1,7 @@
 // The sections, and the keys of their lists in config.h.
+#include "base/names.h"
 #include "config/config.h"
+#include "text/chat_format.h"
 
 namespace augur {
 namespace {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/stop_signals.h"
 #include "kernels/head/support_logits.h"
 #include "ops/launch.h"
@@ -22,8 +23,6 @@ constexpr int64_t kCudaChunkBytes = int64_t{1228} << 20;
 constexpr int64_t kCpuChunkBytes = int64_t{96} << 20;
 constexpr int64_t kRowMultiple = 128;    // GEMM tiles
 constexpr int64_t kAlignedElements = 8;  // 16 bytes of bf16: GEMMs and sweeps need rows that start so
-
-int64_t RoundUp(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 int64_t CheckedHeadVocabSize(const Head& head, const HeadOptions& options) {
   const int64_t rows = head.weight.size(0), size = options.loss.vocab_size;
