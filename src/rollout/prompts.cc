@@ -112,7 +112,8 @@ TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
   TokenizedPrompts tokenized = TokenizePrompts(
       std::move(prompts),
       [&](const Prompt& prompt) {
-        return prompt.fault.empty() ? EncodePrompt(text, data, prompt) : std::vector<int32_t>();
+        if (!prompt.fault.empty()) return std::vector<int32_t>();
+        return AtPlace(prompt.Where(), [&] { return EncodePrompt(text, data, prompt); });
       },
       most, data.overlong);
   WarnOfLongPrompts(tokenized, files, most);

@@ -46,6 +46,19 @@ def test_a_tokenizer_far_smaller_than_the_head_is_named(tmp_path, policy):
     assert "rows" not in run_augur("generate", policy, "--prompt", "1 2", "--max-tokens", 2).stderr
 
 
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_a_conversation_that_the_format_cannot_write_is_named_by_its_row(tmp_path, policy, command):
+    data = tmp_path / "rows.jsonl"
+    user = {"role": "user", "content": "1 2 ="}
+    rows = [{"prompt": "3 4 =", "answer": "1"}, {"prompt": [user, user], "answer": "1"}]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if command == "train":
+        line = refused("train", small_config(tmp_path, policy, data__train=f"[{data}]", data__chat_format="raw"))
+    else:
+        line = refused("eval", policy, "--data", data, "--chat-format", "raw", "--verifier", "exact")
+    assert f"{data}:2: chat: the format raw takes one user message" in line
+
+
 @pytest.mark.parametrize(("overlong", "what"), [("drop", "left out"), ("truncate_left", "cut at the left")])
 def test_prompts_dropped_or_cut_are_counted_at_the_start(tmp_path, policy, overlong, what):
     data = tmp_path / "rows.jsonl"
