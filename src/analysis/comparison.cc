@@ -17,11 +17,10 @@ namespace {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
-const std::pair<const char*, const char*> kCurves[] = {{"reward", "critic/score/mean"},
-                                                       {"response_length", "response_length/mean"},
-                                                       {"ppo_kl", "actor/ppo_kl"},
-                                                       {"clip_fraction", "mask/masked"},
-                                                       {"outside", "mask/outside"}};
+const std::pair<const char*, const char*> kCurves[] = {
+    {"reward", "critic/score/mean"}, {"response_length", "response_length/mean"},
+    {"ppo_kl", "actor/ppo_kl"},      {"clip_fraction", "mask/masked"},
+    {"outside", "mask/outside"},     {"updates", "actor/updates"}};
 
 // The mean of val-core/<source>/acc/mean@k over sources; NaN where none was evaluated.
 double AccuracyOf(const Json& data) {
@@ -138,6 +137,14 @@ double RunOutcome::AreaUnderAccuracy() const {
             (points[i].second + points[i - 1].second) / 2;
   }
   return area / width;
+}
+
+double RunOutcome::MeanOf(const std::string& curve) const {
+  const auto found = curves.find(curve);
+  if (found == curves.end()) return kNoValue;
+  double sum = 0;
+  for (const auto& [step, value] : found->second) sum += value;
+  return sum / static_cast<double>(found->second.size());
 }
 
 double RunOutcome::Late(const std::string& curve) const {

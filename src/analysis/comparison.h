@@ -20,12 +20,13 @@ struct RunOutcome {
   std::string note;         // why not
   bool broke_down = false;  // it ended because nothing finite was left
   // "accuracy" (held out, mean over data sources), "reward", "response_length", "ppo_kl", "clip_fraction",
-  // "outside" over steps.
+  // "outside", "updates" (of the weights) over steps.
   std::map<std::string, std::vector<std::pair<int64_t, double>>> curves;
 
-  double FinalAccuracy() const;                 // of the last evaluation; NaN without one
-  double AreaUnderAccuracy() const;             // mean height of the accuracy curve over steps (trapezoids)
-  double Late(const std::string& curve) const;  // mean over the last tenth of the steps
+  double FinalAccuracy() const;                   // of the last evaluation; NaN without one
+  double AreaUnderAccuracy() const;               // mean height of the accuracy curve over steps (trapezoids)
+  double MeanOf(const std::string& curve) const;  // over all steps
+  double Late(const std::string& curve) const;    // over the last tenth of them
   // It broke down, or its last accuracy is below half of its best.
   bool Collapsed() const;
 };

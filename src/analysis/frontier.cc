@@ -48,7 +48,7 @@ Json WithSurvivalInterval(std::vector<double> values, const FrontierOptions& opt
 }
 
 Json SummarizeCell(std::span<const RunOutcome> seeds) {
-  std::vector<double> last;
+  std::vector<double> last, updates;
   int64_t broken = 0, counted = 0;
   Json runs = Json::array();
   for (const RunOutcome& run : seeds) {
@@ -57,6 +57,7 @@ Json SummarizeCell(std::span<const RunOutcome> seeds) {
       ++counted;
       broken += IsBroken(run);
       if (!std::isnan(figures.last)) last.push_back(figures.last);
+      if (const double mean = run.MeanOf("updates"); !std::isnan(mean)) updates.push_back(mean);
     }
     runs.push_back({{"seed", run.seed},
                     {"finished", run.finished},
@@ -66,8 +67,11 @@ Json SummarizeCell(std::span<const RunOutcome> seeds) {
                     {"final", figures.last},
                     {"note", run.note}});
   }
-  return {
-      {"final_accuracy", Mean(last)}, {"broken", broken}, {"counted", counted}, {"runs", std::move(runs)}};
+  return {{"final_accuracy", Mean(last)},
+          {"updates", Mean(updates)},
+          {"broken", broken},
+          {"counted", counted},
+          {"runs", std::move(runs)}};
 }
 
 Json SummarizeFrontierArm(std::span<const FrontierAxis> axes, const FrontierArm& arm,
@@ -143,7 +147,7 @@ Json SummarizeFrontier(std::span<const FrontierAxis> axes, std::span<const Front
 std::string FrontierCsv(std::span<const FrontierAxis> axes, std::span<const FrontierArm> arms) {
   std::string csv = "mask,seed";
   for (const FrontierAxis& axis : axes) csv += "," + axis.name;
-  csv += ",finished,start,best,final,broken\n";
+  csv += ",finished,start,best,final,broken,updates\n";
   for (const FrontierArm& arm : arms) {
     for (size_t c = 0; c < arm.cells.size(); ++c) {
       const std::vector<size_t> place = CellPlace(axes, c);
@@ -151,8 +155,8 @@ std::string FrontierCsv(std::span<const FrontierAxis> axes, std::span<const Fron
         const AccuracyFigures figures = FiguresOf(run);
         csv += fmt::format("{},{}", arm.name, run.seed);
         for (size_t a = 0; a < axes.size(); ++a) csv += "," + axes[a].values[place[a]];
-        csv += fmt::format(",{},{:.8g},{:.8g},{:.8g},{}\n", run.finished ? 1 : 0, figures.start, figures.best,
-                           figures.last, IsBroken(run) ? 1 : 0);
+        csv += fmt::format(",{},{:.8g},{:.8g},{:.8g},{},{:.8g}\n", run.finished ? 1 : 0, figures.start,
+                           figures.best, figures.last, IsBroken(run) ? 1 : 0, run.MeanOf("updates"));
       }
     }
   }

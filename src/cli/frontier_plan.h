@@ -27,7 +27,8 @@ struct FrontierPlan {
   std::vector<FrontierRun> runs;  // seed by seed, so that a half-done frontier is a fair one
 
   // The configuration of a run. Axes: lr_factor multiplies train.lr; updates_per_batch sets train.minibatch
-  // and train.epochs so that each batch of responses gives that many updates; any other is a key of its own.
+  // and train.epochs so that a whole batch of responses gives that many updates, and one of which groups are
+  // left out fewer; any other is a key of its own.
   RlConfig ConfigOf(const FrontierRun& run) const;
   std::filesystem::path DirectoryOf(const FrontierRun& run) const { return dir / run.name; }
 

@@ -63,7 +63,8 @@ TEST(Frontier, ASeedWithAMissingRunIsLeftOut) {
   const Json json = SummarizeFrontier(axes, arms, {.resamples = 500});
   EXPECT_EQ(json["arms"][0]["surviving"]["by_seed"], (std::vector<double>{1}));
   EXPECT_EQ(json["unfinished"], 1);
-  EXPECT_EQ(FrontierCsv(axes, arms).substr(0, 53), "mask,seed,lr_factor,finished,start,best,final,broken\n");
+  EXPECT_EQ(FrontierCsv(axes, arms).substr(0, 61),
+            "mask,seed,lr_factor,finished,start,best,final,broken,updates\n");
 }
 
 }  // namespace

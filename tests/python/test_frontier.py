@@ -48,6 +48,12 @@ def accuracy_of(run):
     return [values[0] for values in found if values]
 
 
+def updates_of(run):
+    lines = [json.loads(line)["data"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = [data["actor/updates"] for data in lines if "actor/updates" in data]
+    return sum(found) / len(found)
+
+
 def test_every_cell_is_trained_judged_and_drawn(grid):
     out = grid.parent / "out"
     done = run_augur("frontier", grid)
@@ -76,6 +82,9 @@ def test_every_cell_is_trained_judged_and_drawn(grid):
             broken = [is_broken(curve) for curve in curves]
             assert [run["broken"] for run in cell["runs"]] == broken and cell["broken"] == sum(broken)
             assert cell["final_accuracy"] == pytest.approx(sum(curve[-1] for curve in curves) / 2)
+            updates = [updates_of(out / arm["name"] / place / f"seed-{s}") for s in (0, 1)]
+            assert cell["updates"] == pytest.approx(sum(updates) / 2) and cell["updates"] > 0
+            assert cell["updates"] <= int(values["updates_per_batch"])  # groups of equal rewards are left out
             for s in (0, 1):
                 surviving[s].append(not broken[s])
         shares = [sum(seed) / 4 for seed in surviving]
@@ -84,7 +93,9 @@ def test_every_cell_is_trained_judged_and_drawn(grid):
         assert f"{100 * sum(shares) / 2:.1f}" in done.stdout
     assert any(cell["broken"] for arm in result["arms"] for cell in arm["cells"])
     with (out / "frontier.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == 16
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 16
+    assert any(float(row["updates"]) < int(row["updates_per_batch"]) for row in rows)
     page = (out / "report.html").read_text()
     assert '"frontier"' in page and "showFrontier" in page
 

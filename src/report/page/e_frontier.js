@@ -30,6 +30,7 @@ function frontierCell(cell, best) {
   const share = cell.final_accuracy === null ? 0 : cell.final_accuracy / (best || 1);
   const broken = 2 * cell.broken >= cell.counted;
   const notes = cell.runs.map((run) => `seed ${run.seed}: ${run.finished || run.broken ? `${percent(run.start)} → ${percent(run.final)}, best ${percent(run.best)}${run.broken ? ", broken" : ""}` : run.note}`);
+  if (cell.updates != null) notes.push(`${number(cell.updates, 3)} updates a step`);
   const node = el(broken ? "td.broken" : "td", {
     style: `background-color:color-mix(in srgb, var(--pi) ${Math.round(60 * share)}%, transparent)`,
     title: notes.join("\n"), "data-broken": cell.broken,
