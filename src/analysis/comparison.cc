@@ -184,6 +184,7 @@ RunOutcome ReadRunOutcome(const std::filesystem::path& run, int64_t seed, int64_
         history.push_back({step.get<int64_t>(), data});
       },
       &notes);
+  std::erase_if(history, [&](const StepData& step) { return step.step > steps; });
   for (const StepData& step : history) {
     const double accuracy = AccuracyOf(step.data);
     if (!std::isnan(accuracy)) outcome.curves["accuracy"].emplace_back(step.step, accuracy);

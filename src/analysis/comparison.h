@@ -36,7 +36,8 @@ struct ComparisonArm {
   std::vector<RunOutcome> runs;  // the same seeds in every arm
 };
 
-// Reads metrics.jsonl; what cannot be read is told in `note`. `steps` is where a finished run stands.
+// Reads metrics.jsonl; what cannot be read is told in `note`. `steps` is where a finished run stands;
+// what a longer one did after it is left out.
 RunOutcome ReadRunOutcome(const std::filesystem::path& run, int64_t seed, int64_t steps);
 
 struct ComparisonOptions {

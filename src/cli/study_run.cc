@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/claim.h"
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "cli/processes.h"
 #include "config/read.h"
 #include "config/write.h"
+#include "metrics/metrics_file.h"
 #include "metrics/progress.h"
 #include "rollout/device.h"
 #include "train/run/trainer.h"
@@ -47,21 +49,23 @@ bool IsFree(const fs::path& run) {
   }
 }
 
+// Whether the run stands at its last step, or broke down. One that ended at fewer steps than are asked for
+// now has not.
+bool HasEnded(const RlConfig& config) {
+  const fs::path run = config.run.dir, summary = run / "summary.json";
+  if (fs::exists(run / kBreakdownFile)) return true;
+  if (!fs::exists(summary)) return false;
+  const Json steps = RequireKey(ParseJson(ReadFile(summary), summary.string()), "steps", summary.string());
+  return steps >= config.train.steps && LastStep(run / kMetricsFile) >= config.train.steps;
+}
+
 }  // namespace
 
 bool IsDone(const RlConfig& config) {
   const fs::path run = config.run.dir;
-  const bool broke_down = fs::exists(run / kBreakdownFile);
-  if (!broke_down && !fs::exists(run / "summary.json")) return false;
+  if (!fs::exists(run / kBreakdownFile) && !fs::exists(run / "summary.json")) return false;
   ExpectSameConfig(config);
-  return broke_down || ReadRunOutcome(run, config.run.seed, config.train.steps).finished;
-}
-
-int64_t CountDone(std::span<const StudyRun> runs) {
-  return std::ranges::count_if(runs, [](const StudyRun& run) {
-    const fs::path directory = run.config.run.dir;
-    return fs::exists(directory / "summary.json") || fs::exists(directory / kBreakdownFile);
-  });
+  return HasEnded(config);
 }
 
 bool TrainStudyRun(const RlConfig& config) {
@@ -84,7 +88,7 @@ RunOutcome ReadStudyRun(const RlConfig& config) {
     return absent;
   }
   RunOutcome outcome = ReadRunOutcome(directory, config.run.seed, config.train.steps);
-  if (fs::exists(directory / kBreakdownFile)) {
+  if (!outcome.finished && fs::exists(directory / kBreakdownFile)) {
     const Json breakdown = ParseJson(ReadFile(directory / kBreakdownFile), directory.string());
     outcome.note = breakdown.value("note", "");
     outcome.broke_down = true;
@@ -93,7 +97,8 @@ RunOutcome ReadStudyRun(const RlConfig& config) {
 }
 
 int64_t StudyWorkers(int64_t wanted, std::span<const StudyRun> runs) {
-  const int64_t left = static_cast<int64_t>(runs.size()) - CountDone(runs);
+  const auto left = static_cast<int64_t>(
+      std::ranges::count_if(runs, [](const StudyRun& run) { return !HasEnded(run.config); }));
   if (wanted > 0) return std::min(wanted, left);
   const RunSection& run = runs.front().config.run;
   if (!RunDevice(run).is_cpu()) return std::min<int64_t>(1, left);
@@ -122,9 +127,14 @@ void WorkThrough(std::span<const StudyRun> runs, const WorkOptions& options) {
 }
 
 bool DealOut(const std::string& study, int64_t workers, std::span<const StudyRun> runs) {
-  Progress bar(study, "run", static_cast<int64_t>(runs.size()), {.begin = CountDone(runs)});
+  std::vector<bool> ended(runs.size());
+  const auto count_ended = [&] {
+    for (size_t i = 0; i < runs.size(); ++i) ended[i] = ended[i] || HasEnded(runs[i].config);
+    return static_cast<int64_t>(std::ranges::count(ended, true));
+  };
+  Progress bar(study, "run", static_cast<int64_t>(runs.size()), {.begin = count_ended()});
   return RunCopies(static_cast<int>(workers), "--worker",
-                   [&] { bar.Update(CountDone(runs), fmt::format("{} at once", workers)); });
+                   [&] { bar.Update(count_ended(), fmt::format("{} at once", workers)); });
 }
 
 }  // namespace augur

@@ -19,9 +19,8 @@ struct StudyRun {
 };
 
 // A finished run, or one that broke down, is not trained again, but must be the one that is asked for: throws
-// Error where the directory holds a run of another configuration.
+// Error where the directory holds a run of another configuration. One that ended at fewer steps goes on.
 bool IsDone(const RlConfig& config);
-int64_t CountDone(std::span<const StudyRun> runs);
 
 // Trains it. False where a signal asked to stop. A run that breaks down is a result, too.
 bool TrainStudyRun(const RlConfig& config);

@@ -70,6 +70,9 @@ TEST(Comparison, ReadsMetricsOfARunWithRepeatedAndDamagedLines) {
   EXPECT_FALSE(outcome.finished);
   EXPECT_TRUE(outcome.note.starts_with("1 of 2 steps"));
   EXPECT_FALSE(ReadRunOutcome(run / "absent", 3, 2).finished);
+  const RunOutcome shorter = ReadRunOutcome(run, 3, 0);
+  EXPECT_TRUE(shorter.finished);
+  EXPECT_TRUE(std::isnan(shorter.Late("reward")));  // step 1 lies beyond
   std::filesystem::remove_all(run);
 }
 

@@ -95,6 +95,19 @@ def test_the_same_seed_starts_every_arm_from_the_same_rollouts(comparison):
     assert steps[0]["response_length/mean"] == steps[1]["response_length/mean"]
 
 
+def test_more_steps_are_dealt_out_and_fewer_are_read_from_what_is_there(comparison):
+    out = comparison.parent / "out"
+    flags = ["train.schedule=constant", "eval.every=2", "--seeds", 1, "--workers", 2]
+    run_augur("compare", comparison, *flags, "train.steps=2")
+    two = json.loads((out / "compare.json").read_text())
+    done = run_augur("compare", comparison, *flags, "train.steps=4")
+    assert "[1/2]" not in done.stderr  # by processes, as was asked for
+    four = json.loads((out / "compare.json").read_text())
+    assert [arm["curves"]["accuracy"]["x"] for arm in four["arms"]] == [[0, 2, 4]] * 2
+    run_augur("compare", comparison, *flags, "train.steps=2")
+    assert json.loads((out / "compare.json").read_text()) == two
+
+
 def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(comparison):
     run_augur("compare", comparison, "--seeds", 1)
     done = run_augur("compare", comparison, "train.lr=1e-5", "--seeds", 1, check=False)

@@ -154,6 +154,28 @@ def test_a_faulty_grid_is_refused_before_anything_is_trained(grid, change, messa
     assert not (grid.parent / "out").exists()
 
 
+def one_cell(grid):
+    """The grid with one cell, one arm and one seed, at a constant learning rate."""
+    text = grid.read_text().replace("[1, 300]", "[1]").replace("[2, 8]", "[2]").replace("seeds: 2", "seeds: 1")
+    text = text.replace("  exact: [mask=predictive-kl-exact]\n", "")
+    grid.write_text(text.replace("train.steps=2", "train.steps=2, train.schedule=constant"))
+    return grid.parent / "out" / "none" / "lr_factor-1.updates_per_batch-2" / "seed-0"
+
+
+def test_more_steps_are_trained_and_fewer_are_read_from_what_is_there(grid):
+    run = one_cell(grid)
+    frontier = grid.parent / "out" / "frontier.json"
+    run_augur("frontier", grid)
+    two = json.loads(frontier.read_text())
+    done = run_augur("frontier", grid, "train.steps=4")
+    assert "not finished" not in done.stdout and len(accuracy_of(run)) == 5
+    four = json.loads(frontier.read_text())["arms"][0]["cells"][0]
+    assert four["final_accuracy"] == accuracy_of(run)[-1]
+    written = (run / "metrics.jsonl").stat().st_mtime_ns
+    run_augur("frontier", grid)
+    assert json.loads(frontier.read_text()) == two and (run / "metrics.jsonl").stat().st_mtime_ns == written
+
+
 def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(grid):
     grid.write_text(
         grid.read_text().replace("[1, 300]", "[1]").replace("[2, 8]", "[2]").replace("seeds: 2", "seeds: 1")
