@@ -121,11 +121,13 @@ Json SummarizeArm(const ComparisonArm& arm, const ComparisonArm& baseline, const
 }  // namespace
 
 double RunOutcome::FinalAccuracy() const {
+  if (broke_down) return kNoValue;
   const auto found = curves.find("accuracy");
   return found == curves.end() ? kNoValue : found->second.back().second;
 }
 
 double RunOutcome::AreaUnderAccuracy() const {
+  if (broke_down) return kNoValue;
   const auto found = curves.find("accuracy");
   if (found == curves.end()) return kNoValue;
   const auto& points = found->second;

@@ -23,6 +23,7 @@ struct RunOutcome {
   // "outside", "updates" (of the weights) over steps.
   std::map<std::string, std::vector<std::pair<int64_t, double>>> curves;
 
+  // A run that broke down has neither of these: its evaluations say what was before.
   double FinalAccuracy() const;                   // of the last evaluation; NaN without one
   double AreaUnderAccuracy() const;               // mean height of the accuracy curve over steps (trapezoids)
   double MeanOf(const std::string& curve) const;  // over all steps

@@ -22,7 +22,7 @@ AccuracyFigures FiguresOf(const RunOutcome& run) {
   if (found == run.curves.end() || found->second.empty()) return figures;
   figures.start = figures.best = found->second.front().second;
   for (const auto& [step, value] : found->second) figures.best = std::max(figures.best, value);
-  figures.last = found->second.back().second;
+  figures.last = run.FinalAccuracy();
   return figures;
 }
 

@@ -28,7 +28,9 @@ TEST(Comparison, FiguresOfOneRun) {
   EXPECT_TRUE(MadeRun(0, {{0, 0.2}, {10, 0.6}, {20, 0.29}}).Collapsed());
   RunOutcome broken = MadeRun(0, {{0, 0.2}});
   EXPECT_FALSE(broken.Collapsed());
+  EXPECT_DOUBLE_EQ(broken.FinalAccuracy(), 0.2);
   broken.broke_down = true;
+  EXPECT_TRUE(std::isnan(broken.FinalAccuracy()) && std::isnan(broken.AreaUnderAccuracy()));
   EXPECT_TRUE(broken.Collapsed());
 }
 

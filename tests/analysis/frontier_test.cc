@@ -29,6 +29,20 @@ TEST(Frontier, ARunBreaksBelowHalfItsBestOrBelowItsStart) {
   EXPECT_TRUE(IsBroken(breakdown));
 }
 
+TEST(Frontier, ARunThatBrokeDownHasNoFinalAccuracy) {
+  const std::vector<FrontierAxis> axes = {{"lr_factor", {"1", "4"}}};
+  RunOutcome breakdown = MakeRun({0.5}, false, 1);
+  breakdown.broke_down = true;
+  const std::vector<FrontierArm> arms = {
+      {"none", "r", {{MakeRun({0.2, 0.3}), breakdown}, {breakdown, breakdown}}}};
+  const Json cells = SummarizeFrontier(axes, arms, {.resamples = 500})["arms"][0]["cells"];
+  EXPECT_EQ(cells[0]["final_accuracy"], 0.3);
+  EXPECT_TRUE(std::isnan(cells[1]["final_accuracy"].get<double>()));
+  EXPECT_TRUE(std::isnan(cells[1]["runs"][0]["final"].get<double>()));
+  EXPECT_EQ(cells[1]["runs"][0]["best"], 0.5);
+  EXPECT_EQ(cells[1]["broken"], 2);
+}
+
 TEST(Frontier, CellsRunThroughTheFirstAxisFirst) {
   const std::vector<FrontierAxis> axes = {{"a", {"1", "2"}}, {"b", {"x", "y", "z"}}};
   EXPECT_EQ(CellCount(axes), 6u);

@@ -1,5 +1,6 @@
 """augur compare: every arm with the same seeds, resumable, with figures that follow from the runs."""
 
+import csv
 import json
 
 import numpy as np
@@ -106,6 +107,17 @@ def test_more_steps_are_dealt_out_and_fewer_are_read_from_what_is_there(comparis
     assert [arm["curves"]["accuracy"]["x"] for arm in four["arms"]] == [[0, 2, 4]] * 2
     run_augur("compare", comparison, *flags, "train.steps=2")
     assert json.loads((out / "compare.json").read_text()) == two
+
+
+def test_a_run_that_broke_down_has_no_final_accuracy(comparison):
+    out = comparison.parent / "out"
+    comparison.write_text(comparison.read_text().replace("mask.delta=0.01", "train.lr=1e30, train.max_bad_updates=1"))
+    done = run_augur("compare", comparison, "--seeds", 1)
+    assert "predictive: 1 of 1 seeds broke down" in done.stdout
+    with (out / "compare.csv").open() as file:
+        clip, predictive = csv.DictReader(file)
+    assert float(clip["final_accuracy"]) >= 0 and predictive["final_accuracy"] == predictive["auc_accuracy"] == "nan"
+    assert predictive["collapsed"] == "1"
 
 
 def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(comparison):

@@ -176,6 +176,16 @@ def test_more_steps_are_trained_and_fewer_are_read_from_what_is_there(grid):
     assert json.loads(frontier.read_text()) == two and (run / "metrics.jsonl").stat().st_mtime_ns == written
 
 
+def test_runs_that_broke_down_have_no_final_accuracy(grid):
+    run = one_cell(grid)
+    run_augur("frontier", grid, "train.lr=1e30", "train.max_bad_updates=1")
+    cell = json.loads((grid.parent / "out" / "frontier.json").read_text())["arms"][0]["cells"][0]
+    assert (run / "breakdown.json").exists() and cell["broken"] == cell["counted"] == 1
+    assert cell["final_accuracy"] is None and cell["runs"][0]["final"] is None and cell["runs"][0]["start"] > 0
+    with (grid.parent / "out" / "frontier.csv").open() as file:
+        assert [row["final"] for row in csv.DictReader(file)] == ["nan"]
+
+
 def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(grid):
     grid.write_text(
         grid.read_text().replace("[1, 300]", "[1]").replace("[2, 8]", "[2]").replace("seeds: 2", "seeds: 1")
