@@ -10,6 +10,7 @@
 
 #include "analysis/experiment.h"
 #include "analysis/full_support.h"
+#include "analysis/inputs.h"
 #include "analysis/seed_file.h"
 #include "analysis/state_copy.h"
 #include "base/checksum.h"
@@ -196,7 +197,11 @@ std::filesystem::path SeedFolder(const RlConfig& config, const AnalyzeOptions& o
   decisive.run = {};
   decisive.run.device = config.run.device;
   decisive.log = {};
+  decisive.eval = {};
   std::string text = ToYaml(FieldsOf(decisive));
+  for (const FileFingerprint& file : InputFiles(decisive)) {
+    text += fmt::format("{} {}\n", file.size, file.checksum);
+  }
   text +=
       fmt::format("{} {} {} {}", options.sequences, options.warmup, options.preceding, options.decomposed);
   for (const Proximity divergence : DivergencesOf(options)) text += fmt::format(" {}", NameOf(divergence));

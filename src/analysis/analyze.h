@@ -29,7 +29,7 @@ struct AnalyzeOptions {
 };
 
 // Where in the directory of a study the records of its seeds lie: by what decides them, so that a study with
-// other settings does not take them for its own.
+// other settings, or other files of the model or the data, does not take them for its own.
 std::filesystem::path SeedFolder(const RlConfig& config, const AnalyzeOptions& options);
 
 // Throws Error for configurations it cannot take apart (a loss other than the masked one, a KL term).

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "analysis/inputs.h"
 #include "base/claim.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -27,6 +28,19 @@ namespace fs = std::filesystem;
 
 // In the directory of a run that broke down.
 constexpr const char* kBreakdownFile = "breakdown.json";
+// What it read, as InputFiles says it; runs of earlier versions have none.
+constexpr const char* kInputsFile = "inputs.json";
+
+constexpr const char* kOtherRun = "choose another --dir, or remove that run";
+
+void ExpectSameInputs(const RlConfig& config) {
+  const fs::path run = config.run.dir, inputs = run / kInputsFile;
+  if (!fs::exists(inputs)) return;
+  const std::vector<std::string> changed =
+      ChangedFiles(ParseJson(ReadFile(inputs), inputs.string()), InputFiles(config));
+  if (!changed.empty())
+    throw Error(run.string(), fmt::format("was trained with other files: {}", changed.front()), kOtherRun);
+}
 
 void ExpectSameConfig(const RlConfig& config) {
   const fs::path run = config.run.dir;
@@ -35,7 +49,7 @@ void ExpectSameConfig(const RlConfig& config) {
   if (const std::string steps = ScheduleChange(before, config); !steps.empty()) changed.push_back(steps);
   if (!changed.empty()) {
     throw Error(run.string(), fmt::format("was trained with another configuration: {}", changed.front()),
-                "choose another --dir, or remove that run");
+                kOtherRun);
   }
 }
 
@@ -65,12 +79,18 @@ bool IsDone(const RlConfig& config) {
   const fs::path run = config.run.dir;
   if (!fs::exists(run / kBreakdownFile) && !fs::exists(run / "summary.json")) return false;
   ExpectSameConfig(config);
+  ExpectSameInputs(config);
   return HasEnded(config);
 }
 
 bool TrainStudyRun(const RlConfig& config) {
+  ExpectSameInputs(config);
+  TrainOptions options;
+  options.begins = [&](const std::string&, bool) {
+    WriteFileAtomically(fs::path(config.run.dir) / kInputsFile, ToJson(InputFiles(config)).dump(2) + "\n");
+  };
   try {
-    return RunTraining(config, {}).stopped_by.empty();
+    return RunTraining(config, options).stopped_by.empty();
   } catch (const NotFiniteError& error) {
     fmt::print(stderr, "augur: warning: {}\n", error.what());
     WriteFileAtomically(fs::path(config.run.dir) / kBreakdownFile,

@@ -19,7 +19,8 @@ struct StudyRun {
 };
 
 // A finished run, or one that broke down, is not trained again, but must be the one that is asked for: throws
-// Error where the directory holds a run of another configuration. One that ended at fewer steps goes on.
+// Error where the directory holds a run of another configuration or of other files. One that ended at fewer
+// steps goes on.
 bool IsDone(const RlConfig& config);
 
 // Trains it. False where a signal asked to stop. A run that breaks down is a result, too.

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import shutil
 from collections import defaultdict
 
 import numpy as np
 import pytest
 
 from conftest import ROOT, run_augur
+from train_runs import write_guesses
 
 RECIPE = ROOT / "recipes" / "quickstart.yaml"
 SMALL = ["rollout.prompts=8", "train.minibatch=4", "run.threads=2"]
@@ -75,6 +77,27 @@ def test_the_figures_follow_from_the_tokens_in_the_csv(study, divergence):
             assert figures["contraction"] == pytest.approx((change[disagree & keep] < 0).mean())
         if (disagree & ratio_keep).any():
             assert figures["ratio_contraction"] == pytest.approx((ratio_change[disagree & ratio_keep] < 0).mean())
+
+
+QUICK = ["--seeds", 1, "--sequences", 16, "--warmup", 0, "--preceding", 0, "--decompose", 0, "--divergences", "kl"]
+
+
+def test_a_seed_is_measured_anew_where_the_model_or_the_data_has_changed(tmp_path):
+    model, data, run = tmp_path / "model", write_guesses(tmp_path / "data.jsonl"), tmp_path / "run"
+    shutil.copytree(ROOT / "models" / "tiny", model)
+    overrides = [f"model.path={model}", f"data.train=[{data}]", "mask.delta=1e-9", "train.steps=4"]
+
+    def records():
+        analyze(run, *overrides, flags=QUICK)
+        return len(list(run.glob("seeds/*/seed-0.json")))
+
+    assert records() == records() == 1
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (model / "model.safetensors").write_bytes(weights)
+    assert records() == 2
+    data.write_text(data.read_text().replace("1 2 =", "2 1 ="))
+    assert records() == 3
 
 
 @pytest.mark.slow

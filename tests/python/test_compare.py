@@ -2,11 +2,13 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from conftest import ROOT, run_augur
+from train_runs import write_guesses
 
 SMALL = [
     "train.steps=3",
@@ -124,6 +126,22 @@ def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(compa
     run_augur("compare", comparison, "--seeds", 1)
     done = run_augur("compare", comparison, "train.lr=1e-5", "--seeds", 1, check=False)
     assert done.returncode == 2 and "train.lr" in done.stderr
+
+
+def test_a_finished_run_of_other_files_is_not_taken_for_this_one(comparison, tmp_path):
+    model, data = tmp_path / "model", write_guesses(tmp_path / "data.jsonl")
+    shutil.copytree(ROOT / "models" / "tiny", model)
+    command = ["compare", comparison, f"model.path={model}", f"data.train=[{data}]", "--seeds", 1]
+    run_augur(*command)
+    run_augur(*command)
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    done = run_augur(*command, check=False)
+    assert done.returncode == 2 and "model.safetensors: other content" in done.stderr and "--dir" in done.stderr
+    (model / "model.safetensors").write_bytes(weights)
+    data.write_text(data.read_text().replace("1 2 =", "2 1 ="))
+    done = run_augur(*command, check=False)
+    assert done.returncode == 2 and "data.jsonl: other content" in done.stderr and "--dir" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,16 @@ def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(grid)
     assert done.returncode == 2 and "rollout.temperature" in done.stderr
 
 
+def test_a_finished_run_of_other_files_is_not_taken_for_this_one(grid, tmp_path):
+    one_cell(grid)
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"{i} =", "answer": "1"}) + "\n" for i in range(8)))
+    run_augur("frontier", grid, f"data.train=[{data}]")
+    data.write_text(data.read_text().replace('"3 ="', '"9 ="'))
+    done = run_augur("frontier", grid, f"data.train=[{data}]", check=False)
+    assert done.returncode == 2 and "data.jsonl: other content" in done.stderr
+
+
 def test_compare_sends_a_grid_to_frontier(grid):
     done = run_augur("compare", grid, check=False)
     assert done.returncode == 2 and "augur frontier" in done.stderr
