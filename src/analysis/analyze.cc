@@ -248,7 +248,7 @@ AnalyzeResult SummarizeSeeds(const RlConfig& config, const AnalyzeOptions& optio
   Json seeds = Json::array();
   for (int64_t i = 0; i < options.seeds; ++i) {
     const int64_t seed = config.run.seed + i;
-    if (!std::filesystem::exists(SeedFile(folder, seed))) continue;  // another process is at it
+    if (!std::filesystem::exists(SeedFile(folder, seed))) continue;  // another process is at it, or was
     SeedRecord record = ReadSeedRecord(folder, seed);
     seeds.push_back(seed);
     outside += CountOutside(record);
@@ -257,6 +257,12 @@ AnalyzeResult SummarizeSeeds(const RlConfig& config, const AnalyzeOptions& optio
     for (size_t d = 0; d < divergences.size(); ++d) {
       by_divergence[d].push_back(std::move(record.outcomes.at(d)));
     }
+  }
+  if (seeds.empty()) {
+    throw Error("analyze",
+                "no seed has been measured yet: other processes are at them, or ended before they were done",
+                "run the same command again; the seeds of a process that ended are free after two minutes at "
+                "the latest");
   }
   if (outside == 0) {
     throw Error("analyze",

@@ -50,8 +50,8 @@ struct AnalyzeResult {
   std::string csv;  // analysis_tokens.csv
 };
 
-// What the records in `folder` say together. Throws Error where no token of any seed is outside, saying what
-// to change.
+// What the records in `folder` say together. Throws Error where there is none, and where no token of any seed
+// is outside, saying what to change.
 AnalyzeResult SummarizeSeeds(const RlConfig& config, const AnalyzeOptions& options,
                              const std::filesystem::path& folder);
 

@@ -119,7 +119,10 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
   WriteReport(std::vector{run}, run / "report.html");
   for (const Json& divergence : result.analysis["divergences"]) PrintAnalysis(divergence);
   if (const int64_t absent = options.seeds - CountMeasured(config, options, folder); absent > 0) {
-    fmt::print("{} of {} seeds are with other processes and are left out\n", absent, options.seeds);
+    fmt::print(
+        "{} of {} seeds are left out: other processes are at them, or ended before they were done; the same "
+        "command goes on with those nobody is at\n",
+        absent, options.seeds);
   }
   fmt::print("\n{}\n", (run / "report.html").string());
 }

@@ -168,6 +168,18 @@ def test_no_token_outside_is_said_with_what_to_change(tmp_path):
     assert len(done.stderr.strip().splitlines()[-1].split("augur: ")) == 2
 
 
+def test_seeds_that_another_process_is_at_are_said_to_be(tmp_path):
+    analyze(tmp_path, "mask.delta=1e-9", flags=QUICK)
+    (record,) = tmp_path.glob("seeds/*/seed-0.json")
+    record.unlink()
+    (record.parent / "claims" / "seed-0.1").write_text("elsewhere - - 1")
+    done = analyze(tmp_path, "mask.delta=1e-9", flags=QUICK, check=False)
+    assert done.returncode == 2 and "no seed has been measured yet: other processes are at them" in done.stderr
+    assert "no token is outside" not in done.stderr
+    done = analyze(tmp_path, "mask.delta=1e-9", flags=["--seeds", 2, *QUICK[2:]])
+    assert "1 of 2 seeds are left out: other processes are at them" in done.stdout
+
+
 @pytest.mark.parametrize("override", ["algorithm.loss=gspo", "algorithm.entropy_bonus=0.1", "rollout.support=0"])
 def test_a_loss_that_is_not_the_masked_surrogate_is_refused(tmp_path, override):
     done = analyze(tmp_path, override, "mask=clip", check=False)
