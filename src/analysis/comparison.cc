@@ -37,29 +37,26 @@ double AccuracyOf(const Json& data) {
 
 using Figure = std::function<double(const RunOutcome&)>;
 
+// Seed by seed; NaN for runs that are not finished.
 std::vector<double> OfFinished(const ComparisonArm& arm, const Figure& figure) {
   std::vector<double> values;
-  for (const RunOutcome& run : arm.runs) {
-    const double value = run.finished ? figure(run) : kNoValue;
-    if (!std::isnan(value)) values.push_back(value);
-  }
+  for (const RunOutcome& run : arm.runs) values.push_back(run.finished ? figure(run) : kNoValue);
   return values;
 }
 
-Json WithInterval(const std::vector<double>& values, const ComparisonOptions& options) {
+// Over the seeds that have a value; the others are null in by_seed.
+Json WithInterval(const std::vector<double>& by_seed, const ComparisonOptions& options) {
+  const std::vector<double> values = WithoutNan(by_seed);
   const Interval interval = MeanInterval(values, options.level);
-  return {{"mean", Mean(values)}, {"low", interval.low}, {"high", interval.high}, {"by_seed", values}};
+  return {{"mean", Mean(values)}, {"low", interval.low}, {"high", interval.high}, {"by_seed", by_seed}};
 }
 
 Json Difference(const ComparisonArm& arm, const ComparisonArm& baseline, const Figure& figure,
                 const ComparisonOptions& options) {
-  std::vector<double> differences;
-  for (size_t i = 0; i < std::min(arm.runs.size(), baseline.runs.size()); ++i) {
-    if (!arm.runs[i].finished || !baseline.runs[i].finished) continue;
-    const double difference = figure(arm.runs[i]) - figure(baseline.runs[i]);
-    if (!std::isnan(difference)) differences.push_back(difference);
-  }
-  const PairedTest test = TestDifferences(differences);
+  std::vector<double> differences = OfFinished(arm, figure);
+  const std::vector<double> held_against = OfFinished(baseline, figure);
+  for (size_t i = 0; i < differences.size(); ++i) differences[i] -= held_against[i];
+  const PairedTest test = TestDifferences(WithoutNan(differences));
   Json json = WithInterval(differences, options);
   json["p"] = test.p;
   json["below"] = test.below;
@@ -112,7 +109,8 @@ Json SummarizeArm(const ComparisonArm& arm, const ComparisonArm& baseline, const
   }
   Json runs = Json::array();
   for (const RunOutcome& run : arm.runs) {
-    runs.push_back({{"seed", run.seed}, {"finished", run.finished}, {"note", run.note}});
+    runs.push_back(
+        {{"seed", run.seed}, {"finished", run.finished}, {"broke_down", run.broke_down}, {"note", run.note}});
   }
   json["runs"] = std::move(runs);
   return json;

@@ -50,7 +50,7 @@ struct ComparisonOptions {
 inline constexpr int64_t kFewSeeds = 5;
 
 // compare.json. Differences are paired by seed, against the first arm; seeds that did not finish in both are
-// left out of them.
+// left out of them, and null in `by_seed`.
 Json SummarizeComparison(std::span<const ComparisonArm> arms, const ComparisonOptions& options);
 // One line per run.
 std::string ComparisonCsv(std::span<const ComparisonArm> arms);

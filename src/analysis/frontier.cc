@@ -40,11 +40,11 @@ std::vector<double> SurvivingBySeed(const FrontierArm& arm) {
   return shares;
 }
 
-Json WithSurvivalInterval(std::vector<double> values, const FrontierOptions& options) {
-  std::erase_if(values, [](double x) { return std::isnan(x); });
+Json WithSurvivalInterval(const std::vector<double>& by_seed, const FrontierOptions& options) {
+  const std::vector<double> values = WithoutNan(by_seed);
   Interval interval{std::nan(""), std::nan("")};  // one seed says nothing about others
   if (values.size() > 1) interval = BootstrapMean(values, options.level, options.resamples, kSurvivalKey);
-  return {{"mean", Mean(values)}, {"low", interval.low}, {"high", interval.high}, {"by_seed", values}};
+  return {{"mean", Mean(values)}, {"low", interval.low}, {"high", interval.high}, {"by_seed", by_seed}};
 }
 
 Json SummarizeCell(std::span<const RunOutcome> seeds) {
@@ -83,8 +83,7 @@ Json SummarizeFrontierArm(std::span<const FrontierAxis> axes, const FrontierArm&
     std::vector<double> differences;
     for (size_t s = 0; s < surviving.size(); ++s) differences.push_back(surviving[s] - held_against[s]);
     json["minus_baseline"] = WithSurvivalInterval(differences, options);
-    std::erase_if(differences, [](double x) { return std::isnan(x); });
-    json["minus_baseline"]["p"] = TestDifferences(differences).p;
+    json["minus_baseline"]["p"] = TestDifferences(WithoutNan(differences)).p;
   }
   json["cells"] = Json::array();
   for (size_t c = 0; c < arm.cells.size(); ++c) {

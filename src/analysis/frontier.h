@@ -38,7 +38,7 @@ bool IsBroken(const RunOutcome& run);
 
 // frontier.json. A cell's `updates` are those of a step, mean over steps and runs. An arm's `surviving` is
 // the share of the grid that it survives, seed by seed; the interval is over seeds, and differences from the
-// first arm are paired by seed. Seeds of which a run is missing are left out of both.
+// first arm are paired by seed. Seeds of which a run is missing are left out of both, and null in `by_seed`.
 Json SummarizeFrontier(std::span<const FrontierAxis> axes, std::span<const FrontierArm> arms,
                        const FrontierOptions& options);
 // One line per run.

@@ -57,6 +57,11 @@ double SignTest(int64_t below, int64_t above) {
 
 }  // namespace
 
+std::vector<double> WithoutNan(std::vector<double> values) {
+  std::erase_if(values, [](double x) { return std::isnan(x); });
+  return values;
+}
+
 double Mean(std::span<const double> values) {
   if (values.empty()) return kUndefined;
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

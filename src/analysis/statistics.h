@@ -7,6 +7,9 @@
 
 namespace augur {
 
+// The values that are there: NaN stands for one that is not.
+std::vector<double> WithoutNan(std::vector<double> values);
+
 double Mean(std::span<const double> values);  // NaN of none
 // Of the mean: s / sqrt(n) with the n - 1 standard deviation; NaN of fewer than two.
 double StandardError(std::span<const double> values);

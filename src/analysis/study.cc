@@ -23,14 +23,13 @@ double Ratio(int64_t count, int64_t of) {
 }
 
 // Seeds in which a rate has no denominator are left out of its mean.
-Json MeanAndError(std::vector<double> by_seed) {
-  std::erase_if(by_seed, [](double x) { return std::isnan(x); });
-  return {{"mean", Mean(by_seed)}, {"se", StandardError(by_seed)}, {"seeds", by_seed.size()}};
+Json MeanAndError(const std::vector<double>& by_seed) {
+  const std::vector<double> values = WithoutNan(by_seed);
+  return {{"mean", Mean(values)}, {"se", StandardError(values)}, {"seeds", values.size()}};
 }
 
-Json Paired(std::vector<double> differences) {
-  std::erase_if(differences, [](double x) { return std::isnan(x); });
-  const PairedTest test = TestDifferences(differences);
+Json Paired(const std::vector<double>& differences) {
+  const PairedTest test = TestDifferences(WithoutNan(differences));
   return {{"mean", test.mean},   {"se", test.standard_error}, {"t", test.t},           {"p", test.p},
           {"below", test.below}, {"above", test.above},       {"sign_p", test.sign_p}, {"seeds", test.count}};
 }

@@ -100,12 +100,24 @@ void PrintComparison(const Json& comparison) {
         against.is_null() ? "" : PValue(against["final_accuracy"]), PercentAndInterval(arm["auc_accuracy"]),
         fmt::format("{}", arm["collapses"].get<int64_t>()));
   }
+  size_t unfinished = 0, runs = 0;
   for (const Json& arm : comparison["arms"]) {
-    const auto broken =
-        std::ranges::count_if(arm["runs"], [](const Json& run) { return !run["finished"].get<bool>(); });
+    int64_t broken = 0;
+    for (const Json& run : arm["runs"]) {
+      const bool broke_down = run["broke_down"].get<bool>();
+      broken += broke_down;
+      unfinished += !broke_down && !run["finished"].get<bool>();
+      ++runs;
+    }
     if (broken == 0) continue;
     fmt::print("{}: {} of {} seeds broke down, count as collapses, and are left out of its means\n",
                arm["name"].get<std::string>(), broken, arm["runs"].size());
+  }
+  if (unfinished > 0) {
+    fmt::print(
+        "{} of {} runs are not finished and are left out; the same command goes on with those nobody else is "
+        "at\n",
+        unfinished, runs);
   }
   const size_t seeds = comparison["seeds"].size();
   fmt::print("{} seed{}; {:.4g}% intervals by Student's t over seeds, p by the paired t test\n", seeds,

@@ -49,7 +49,8 @@ TEST(Comparison, DifferencesArePairedBySeedAndSkipUnfinishedRuns) {
   EXPECT_TRUE(json["arms"][0]["minus_baseline"].is_null());
   const Json& difference = json["arms"][1]["minus_baseline"]["final_accuracy"];
   EXPECT_NEAR(difference["mean"], 0.1, 1e-12);
-  EXPECT_EQ(difference["by_seed"].size(), 2u);
+  EXPECT_EQ(difference["by_seed"].size(), 3u);
+  EXPECT_EQ(Json::parse(difference.dump())["by_seed"][2], nullptr);
   EXPECT_NEAR(json["arms"][0]["final_accuracy"]["mean"], 0.6, 1e-12);
   // Two seeds, 0.5 and 0.7: Student's t with one degree of freedom.
   EXPECT_NEAR(json["arms"][0]["final_accuracy"]["low"], 0.6 - 12.706204736174694 * 0.1, 1e-9);

@@ -87,6 +87,20 @@ def test_runs_are_shared_out_among_processes(comparison):
         assert one["curves"]["reward"] == other["curves"]["reward"]
 
 
+def test_a_run_that_another_process_is_at_is_not_finished_and_has_not_broken_down(comparison):
+    out = comparison.parent / "out"
+    (out / "claims").mkdir(parents=True)
+    (out / "claims" / "predictive_seed-0.1").write_text("elsewhere - - 1")
+    done = run_augur("compare", comparison, "--seeds", 2, "--workers", 2)
+    assert "1 of 4 runs are not finished" in done.stdout and "broke down" not in done.stdout
+    clip, predictive = json.loads((out / "compare.json").read_text())["arms"]
+    first, second = predictive["final_accuracy"]["by_seed"]
+    assert first is None and second == predictive["final_accuracy"]["mean"]
+    assert None not in clip["final_accuracy"]["by_seed"]
+    first, second = predictive["minus_baseline"]["final_accuracy"]["by_seed"]
+    assert first is None and second is not None
+
+
 def test_the_same_seed_starts_every_arm_from_the_same_rollouts(comparison):
     run_augur("compare", comparison, "--seeds", 1)
     out = comparison.parent / "out"
