@@ -24,21 +24,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kComparedSeeds = 8;
+
 struct CompareFlags {
   std::vector<std::string> words;  // files, and key=value
   std::string dir;
-  int64_t seeds = 8, first_seed = 0, workers = 1;
+  int64_t seeds = 0;  // 0: the file's, or kComparedSeeds
+  int64_t first_seed = 0, workers = 1;
   double level = 0.95;
   bool worker = false;
 };
 
 struct Plan {
   fs::path dir;
+  int64_t seeds = 0;
   std::vector<CompareArm> arms;
 };
 
 Plan MakePlan(const CompareFlags& arguments) {
   Plan plan;
+  plan.seeds = arguments.seeds;
   std::vector<std::string> files, overrides;
   for (const std::string& word : arguments.words) {
     (word.find('=') == std::string::npos ? files : overrides).push_back(word);
@@ -50,6 +55,7 @@ Plan MakePlan(const CompareFlags& arguments) {
     CompareFile file = ReadCompareFile(name);
     if (!file.grid.empty()) throw Error(name, "has a grid", "run augur frontier with it");
     if (plan.dir.empty()) plan.dir = file.dir;
+    if (plan.seeds == 0) plan.seeds = file.seeds;
     for (CompareArm& arm : file.arms) {
       arm.overrides.insert(arm.overrides.end(), overrides.begin(), overrides.end());
       const bool taken =
@@ -61,13 +67,14 @@ Plan MakePlan(const CompareFlags& arguments) {
   }
   if (!arguments.dir.empty()) plan.dir = arguments.dir;
   if (plan.dir.empty()) plan.dir = "runs/compare";
+  if (plan.seeds == 0) plan.seeds = kComparedSeeds;
   return plan;
 }
 
 // Seed by seed, so that a half-done comparison is a fair one. Runs that share a machine take a thread each.
 std::vector<StudyRun> StudyRunsOf(const Plan& plan, const CompareFlags& arguments) {
   std::vector<StudyRun> runs;
-  for (int64_t i = 0; i < arguments.seeds; ++i) {
+  for (int64_t i = 0; i < plan.seeds; ++i) {
     for (const CompareArm& arm : plan.arms) {
       const int64_t seed = arguments.first_seed + i;
       std::string name = fmt::format("{}/seed-{}", arm.name, seed);
@@ -124,7 +131,7 @@ void PrintComparison(const Json& comparison) {
              seeds == 1 ? "" : "s", 100 * comparison["level"].get<double>());
   if (seeds >= static_cast<size_t>(kFewSeeds)) return;
   fmt::print(stderr, "augur: warning: {} little; take at least {} (--seeds {})\n",
-             seeds == 1 ? "1 seed says" : fmt::format("{} seeds say", seeds), kFewSeeds, 8);
+             seeds == 1 ? "1 seed says" : fmt::format("{} seeds say", seeds), kFewSeeds, kComparedSeeds);
 }
 
 // False where a signal asked to stop.
@@ -172,6 +179,7 @@ void AddCompareCommand(CLI::App& app) {
       "CONFIG is a comparison,\n\n"
       "  base: quickstart.yaml                  # one of augur train's, beside this file\n"
       "  set: [train.steps=100, eval.every=10]  # for every arm\n"
+      "  seeds: 4                               # optional\n"
       "  arms:                                  # the first is what the others are held against\n"
       "    clip: [mask=clip]\n"
       "    predictive: [mask=predictive-kl-exact]\n\n"
@@ -182,9 +190,10 @@ void AddCompareCommand(CLI::App& app) {
   const auto arguments = std::make_shared<CompareFlags>();
   command->add_option("CONFIG", arguments->words, "Comparisons or configurations, and key=value for all arms")
       ->required();
-  command->add_option("--seeds", arguments->seeds, "How many seeds")
-      ->check(Within(1, kMostSeeds))
-      ->capture_default_str();
+  command
+      ->add_option("--seeds", arguments->seeds,
+                   fmt::format("How many seeds; by default the file's, or {}", kComparedSeeds))
+      ->check(Within(1, kMostSeeds));
   command->add_option("--first-seed", arguments->first_seed, "The first of them")
       ->check(AtLeast(0))
       ->capture_default_str();

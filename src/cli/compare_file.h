@@ -20,9 +20,8 @@ struct CompareArm {
 struct CompareFile {
   std::string dir;  // empty: runs/ and the file's name
   std::vector<CompareArm> arms;
-  // Of a frontier alone.
-  std::vector<FrontierAxis> grid;
-  int64_t seeds = 0;  // 0: not said
+  std::vector<FrontierAxis> grid;  // of a frontier alone
+  int64_t seeds = 0;               // 0: not said
 };
 
 // Reads a comparison,
@@ -33,9 +32,9 @@ struct CompareFile {
 //   arms:
 //     clip: [mask=clip]
 //     predictive: [mask=predictive-kl-exact, mask.delta=0.05]
+//   seeds: 4                                # optional
 //   grid:                                   # of a frontier
 //     lr_factor: [1, 4, 16]
-//   seeds: 4                                # likewise, optional
 //
 // or, where a file has no arms, takes it as the configuration of one arm named after the file. Throws Error
 // naming file and line.

@@ -74,6 +74,14 @@ def test_trains_each_arm_with_each_seed_and_goes_on_where_it_was(comparison):
     assert (out / "report.html").exists()
 
 
+def test_the_file_says_how_many_seeds_unless_the_command_does(comparison):
+    comparison.write_text(comparison.read_text() + "seeds: 2\n")
+    run_augur("compare", comparison)
+    assert json.loads((comparison.parent / "out" / "compare.json").read_text())["seeds"] == [0, 1]
+    run_augur("compare", comparison, "--seeds", 1)
+    assert json.loads((comparison.parent / "out" / "compare.json").read_text())["seeds"] == [0]
+
+
 def test_runs_are_shared_out_among_processes(comparison):
     out = comparison.parent / "out"
     done = run_augur("compare", comparison, "--seeds", 1, "--workers", 2)
