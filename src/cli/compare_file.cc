@@ -68,6 +68,10 @@ std::vector<FrontierAxis> ReadGrid(const std::string& path, const YamlNode& grid
   std::vector<FrontierAxis> axes;
   for (const auto& [name, values] : grid.entries) {
     if (values.items.empty()) throw fault(values);
+    if (std::ranges::find(axes, name.scalar, &FrontierAxis::name) != axes.end()) {
+      throw Error(Place(path, name), fmt::format("the grid has '{}' twice", name.scalar),
+                  "put its values into one list");
+    }
     axes.push_back({Text(path, name, "a setting"), Texts(path, values)});
   }
   return axes;
@@ -110,6 +114,10 @@ CompareFile ReadCompareFile(const std::string& path) {
   if (const YamlNode* seeds = root.Find("seeds")) file.seeds = ReadSeeds(path, *seeds);
   for (const auto& [name, changes] : arms->entries) {
     CheckName(path, name);
+    if (std::ranges::find(file.arms, name.scalar, &CompareArm::name) != file.arms.end()) {
+      throw Error(Place(path, name), fmt::format("a second arm is named '{}'", name.scalar),
+                  "give each its own name");
+    }
     std::vector<std::string> overrides = common;
     const std::vector<std::string> own = Texts(path, changes);
     overrides.insert(overrides.end(), own.begin(), own.end());
@@ -117,6 +125,11 @@ CompareFile ReadCompareFile(const std::string& path) {
     file.arms.push_back({name.scalar, config, overrides});
   }
   return file;
+}
+
+bool Sets(std::span<const std::string> overrides, std::string_view key) {
+  return std::ranges::any_of(
+      overrides, [&](const std::string& text) { return text.starts_with(fmt::format("{}=", key)); });
 }
 
 void RefuseKeysOfStudy(std::span<const std::string> overrides) {

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/frontier.h"
@@ -42,5 +43,8 @@ CompareFile ReadCompareFile(const std::string& path);
 
 // Throws Error where key=value pairs set what a study gives each of its runs.
 void RefuseKeysOfStudy(std::span<const std::string> overrides);
+
+// Whether one of the key=value pairs sets the key.
+bool Sets(std::span<const std::string> overrides, std::string_view key);
 
 }  // namespace augur

@@ -99,7 +99,7 @@ void AddFrontierCommand(CLI::App& app) {
       "  grid:\n"
       "    lr_factor: [1, 4, 16]             # times train.lr\n"
       "    updates_per_batch: [4, 16, 64]    # at most, from each batch of responses\n"
-      "    rollout.staleness: [0, 4]         # or any other key\n"
+      "    rollout.staleness: [0, 4]         # or any other key, or mask: [clip, none]\n"
       "  arms:                               # the first is what the others are held against\n"
       "    none: [mask=none]\n"
       "    predictive: [mask=predictive-kl-exact]\n\n"

@@ -14,7 +14,7 @@ namespace augur {
 namespace {
 
 constexpr int64_t kDefaultSeeds = 4;
-constexpr std::string_view kLrFactor = "lr_factor", kUpdates = "updates_per_batch";
+constexpr std::string_view kLrFactor = "lr_factor", kUpdates = "updates_per_batch", kMask = "mask";
 
 template <typename T>
 T ParseAxisValue(std::string_view axis, const std::string& text, std::string_view kind) {
@@ -53,12 +53,14 @@ std::string CellName(std::span<const FrontierAxis> axes, const std::vector<size_
 
 void CheckAxes(const std::string& file, std::span<const FrontierAxis> axes) {
   for (const FrontierAxis& axis : axes) {
-    const bool known =
-        axis.name == kLrFactor || axis.name == kUpdates || axis.name.find('.') != std::string::npos;
+    const bool known = axis.name == kLrFactor || axis.name == kUpdates || axis.name == kMask ||
+                       axis.name.find('.') != std::string::npos;
     if (!known) {
-      throw Error(file, fmt::format("the grid has no axis '{}'", axis.name),
-                  fmt::format("write {}, {} or a key such as rollout.staleness", kLrFactor, kUpdates));
+      throw Error(
+          file, fmt::format("the grid has no axis '{}'", axis.name),
+          fmt::format("write {}, {}, {} or a key such as rollout.staleness", kLrFactor, kUpdates, kMask));
     }
+    RefuseKeysOfStudy(std::vector{axis.name + "=" + axis.values.front()});
     for (const std::string& value : axis.values) {
       const bool plain = std::ranges::all_of(value, [](char c) {
         return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') ||
@@ -68,6 +70,23 @@ void CheckAxes(const std::string& file, std::span<const FrontierAxis> axes) {
         throw Error(file,
                     fmt::format("grid.{}: '{}' is twice there or cannot name a directory", axis.name, value),
                     "write numbers or plain words, each once");
+      }
+    }
+  }
+}
+
+// What the grid decides cannot be set beside it. `overrides` are those of an arm.
+void CheckOverrides(std::span<const FrontierAxis> axes, std::span<const std::string> overrides) {
+  const auto refuse = [](const FrontierAxis& axis, std::string_view key) {
+    throw Error(fmt::format("grid.{}", axis.name), fmt::format("decides {}, which is set beside it", key),
+                "remove one of the two");
+  };
+  for (const FrontierAxis& axis : axes) {
+    if (Sets(overrides, axis.name)) refuse(axis, axis.name);
+    if (axis.name != kUpdates) continue;
+    for (const std::string_view key : {"train.minibatch", "train.epochs"}) {
+      if (Sets(overrides, key) || std::ranges::find(axes, key, &FrontierAxis::name) != axes.end()) {
+        refuse(axis, key);
       }
     }
   }
@@ -97,7 +116,7 @@ RlConfig FrontierPlan::ConfigOf(const FrontierRun& run) const {
   words.push_back(fmt::format("run.dir={}", DirectoryOf(run).string()));
   words.push_back("log.console=false");
   const std::string *factor = value_of(kLrFactor), *updates = value_of(kUpdates);
-  // Set anew, whatever the file says, so that the two fit each other.
+  // Set anew, whatever the base says, so that the two fit each other.
   if (updates != nullptr) words.insert(words.end(), {"train.minibatch=0", "train.epochs=1"});
   const RlConfig before = ReadRlConfig(base, words);
   if (factor != nullptr) {
@@ -134,10 +153,11 @@ FrontierPlan MakeFrontierPlan(const FrontierPlanOptions& options) {
   plan.base = file.arms.front().config;
   for (const CompareArm& arm : file.arms) {
     plan.arms.push_back(arm.name);
-    // One thread a run: there are more runs than cores, and the result does not depend on the machine.
-    std::vector<std::string> words = {"run.threads=1"};
-    words.insert(words.end(), arm.overrides.begin(), arm.overrides.end());
+    std::vector<std::string> words = arm.overrides;
     words.insert(words.end(), changes.begin(), changes.end());
+    CheckOverrides(plan.axes, words);
+    // One thread a run: there are more runs than cores, and the result does not depend on the machine.
+    words.insert(words.begin(), "run.threads=1");
     plan.overrides.push_back(std::move(words));
   }
   for (const int64_t seed : plan.seeds) {

@@ -28,7 +28,7 @@ struct FrontierPlan {
 
   // The configuration of a run. Axes: lr_factor multiplies train.lr; updates_per_batch sets train.minibatch
   // and train.epochs so that a whole batch of responses gives that many updates, and one of which groups are
-  // left out fewer; any other is a key of its own.
+  // left out fewer; any other is a key of its own, or mask.
   RlConfig ConfigOf(const FrontierRun& run) const;
   std::filesystem::path DirectoryOf(const FrontierRun& run) const { return dir / run.name; }
 

@@ -145,6 +145,14 @@ def test_a_half_done_frontier_can_be_drawn(grid):
         (("seeds: 2", "seeds: two"), "seeds"),
         (("seeds: 2", "seeds: 100000000000"), "from 1 to 65536"),
         (("eval.every=1", "eval.every=1, run.seed=3"), "every run of a study has a seed of its own"),
+        (("lr_factor: [1, 300]", "run.seed: [5, 6]"), "every run of a study has a seed of its own"),
+        (("lr_factor: [1, 300]", "run.dir: [a, b]"), "every run of a study has a directory of its own"),
+        (("lr_factor: [1, 300]", "updates_per_batch: [1]"), "the grid has 'updates_per_batch' twice"),
+        (("  exact:", "  none:"), "a second arm is named 'none'"),
+        (("lr_factor: [1, 300]", "train.epochs: [1, 3]"), "updates_per_batch: decides train.epochs"),
+        (("eval.every=1", "eval.every=1, train.minibatch=2"), "updates_per_batch: decides train.minibatch"),
+        (("lr_factor: [1, 300]", "mask: [clip, none]"), "grid.mask: decides mask, which is set beside it"),
+        (("lr_factor: [1, 300]", "train: [1, 2]"), "no axis 'train'"),
     ],
 )
 def test_a_faulty_grid_is_refused_before_anything_is_trained(grid, change, message):
@@ -203,6 +211,17 @@ def test_a_finished_run_of_other_files_is_not_taken_for_this_one(grid, tmp_path)
     data.write_text(data.read_text().replace('"3 ="', '"9 ="'))
     done = run_augur("frontier", grid, f"data.train=[{data}]", check=False)
     assert done.returncode == 2 and "data.jsonl: other content" in done.stderr
+
+
+def test_masks_may_be_an_axis(grid):
+    grid.write_text(
+        grid.read_text()
+        .replace("lr_factor: [1, 300]", "mask: [clip, none]")
+        .replace("none: [mask=none]", "small: []")
+        .replace("exact: [mask=predictive-kl-exact]", "large: [rollout.support=40]")
+    )
+    done = run_augur("frontier", grid, "--draw")
+    assert "16 of 16 runs are not finished" in done.stdout
 
 
 def test_compare_sends_a_grid_to_frontier(grid):
