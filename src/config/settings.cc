@@ -123,6 +123,10 @@ void ReadSection(const YamlNode& node, const FieldSection& section, const FieldL
     const std::string place = Place(file, name);
     const std::string key = fmt::format("{}.{}", section.name, ScalarText(name, "a key", place));
     if (std::ranges::find(kRetired, key) != std::end(kRetired)) continue;
+    if (key == "mask.action" && value.is_scalar() && value.scalar == "restore") {
+      throw Error(place, "mask.action: restore no longer exists",
+                  "take drop, and begin a run that was made with it anew: run.resume=never");
+    }
     AddOnce(settings, key, ReadSetting(value, FindField(key, fields, place), place));
   }
 }

@@ -66,6 +66,7 @@ TEST_F(ConfigTest, AMaskIsAPresetOrFieldsOrBoth) {
 TEST_F(ConfigTest, KeysThatEarlierVersionsWroteArePassedOver) {
   EXPECT_EQ(Read(std::string(kSmall) + "mask: {restore_strength: 1, delta: 0.05}\n").mask.rule.delta, 0.05);
   EXPECT_THROW(Read(std::string(kSmall) + "mask: {restore: 1}\n"), Error);
+  EXPECT_THROW(Read(std::string(kSmall) + "mask: {action: restore}\n"), Error);
 }
 
 TEST_F(ConfigTest, WhatIsPrintedReadsBackIdentically) {
