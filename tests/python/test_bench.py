@@ -1,6 +1,7 @@
 """augur bench: its figures fit together. Speed itself is no test."""
 
 import json
+import re
 
 import pytest
 
@@ -49,6 +50,26 @@ def test_long_tailed_responses_leave_places_idle(tmp_path):
     tailed = json.loads(run_augur("bench", "rollout", tmp_path, *flags, "--lengths", "long-tailed").stdout)
     assert 12 < tailed["new_tokens"] < 12 * 32 and 0 < tailed["idle_share"] < 1
     assert tailed["decode_batch"] == 6 and tailed["lengths"] == "long-tailed"
+
+
+def test_decoded_tokens_are_those_of_decode_steps(tmp_path):
+    make_model("llama").save_pretrained(tmp_path)
+    flags = ["--device", "cpu", "--batch", 6, "--prompt", 4, "--rounds", 1, "--max-batch", 3]
+    figures = json.loads(run_augur("bench", "rollout", tmp_path, *flags, "--new", 5, "--json").stdout)
+    # The first token of each response is drawn by its prefill.
+    assert figures["new_tokens"] == 30 and figures["decode_batch"] == 3
+    step_s = figures["decode_step_ms"] / 1e3
+    assert figures["decode_tokens_per_s"] * step_s == pytest.approx(3)
+    alone = json.loads(run_augur("bench", "rollout", tmp_path, *flags, "--new", 1, "--json").stdout)
+    assert alone["new_tokens"] == 6 and alone["decode_tokens_per_s"] == 0
+    text = run_augur("bench", "rollout", tmp_path, *flags, "--new", 5, "--parts").stdout
+    ms, tokens_per_s = map(float, re.search(r"sum +([\d.]+) +([\d.]+) tokens/s", text).groups())
+    assert ms / 1e3 * tokens_per_s == pytest.approx(3, rel=0.1)
+
+
+def test_threads_beyond_reason_are_refused():
+    done = run_augur("bench", "rollout", "--threads", 100_000, check=False)
+    assert done.returncode == 2 and "100000 is not within 0 and 1024" in done.stderr
 
 
 def test_there_is_one_bench_of_generation():

@@ -103,7 +103,14 @@ Json PartFigures(const std::vector<PartTime>& parts) {
   return figures;
 }
 
-void PrintParts(const std::vector<PartTime>& parts, int64_t sequences) {
+// Sequences of the step that the parts are of: on a CPU the mean of all steps, on a GPU the largest.
+double SequencesOfStep(const EngineStats& stats, at::Device device) {
+  if (!device.is_cpu()) return static_cast<double>(stats.decode_batch);
+  return static_cast<double>(stats.decoded_tokens) /
+         static_cast<double>(std::max<int64_t>(1, stats.decode_steps));
+}
+
+void PrintParts(const std::vector<PartTime>& parts, double sequences) {
   double total = 0;
   for (const PartTime& part : parts) total += part.seconds;
   fmt::print("  {:<26}{:>12}{:>8}{:>12}{:>8}\n", "one decode step", "us a call", "calls", "ms", "share");
@@ -113,7 +120,7 @@ void PrintParts(const std::vector<PartTime>& parts, int64_t sequences) {
                part.seconds * 1e3, 100 * part.seconds / total);
   }
   fmt::print("  {:<26}{:>12}{:>8}{:>12.3f}   {:.0f} tokens/s\n", "sum", "", "", total * 1e3,
-             static_cast<double>(sequences) / total);
+             sequences / total);
 }
 
 Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutRuns& runs) {
@@ -135,7 +142,7 @@ Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutR
           {"lengths", options.lengths.kind},
           {"support", options.support},
           {"new_tokens_per_s", rate(runs.stats.new_tokens, runs.seconds)},
-          {"decode_tokens_per_s", rate(runs.stats.new_tokens, runs.stats.decode_seconds)},
+          {"decode_tokens_per_s", rate(runs.stats.decoded_tokens, runs.stats.decode_seconds)},
           {"prefill_tokens_per_s", rate(runs.stats.prefill_tokens, runs.stats.prefill_seconds)},
           {"decode_step_ms", runs.stats.decode_seconds / steps * 1e3},
           {"new_tokens", runs.stats.new_tokens},
@@ -208,7 +215,7 @@ void Measure(const RolloutBenchFlags& options) {
     return;
   }
   PrintFigures(options, figures);
-  if (timer) PrintParts(parts, options.batch * options.samples);
+  if (timer) PrintParts(parts, SequencesOfStep(runs.stats, device));
   fmt::print("bench/rollout.py measures transformers.generate and this in turns, in one run\n");
 }
 
@@ -240,7 +247,9 @@ void AddBenchRollout(CLI::App& bench) {
   count("--max-batch", &options->max_batch, 0, "Most sequences decoded at once; 0 takes what fits");
   command->add_option("--memory-share", options->memory_share, "Share of the free memory for keys and values")
       ->capture_default_str();
-  count("--threads", &options->threads, 0, "CPU threads; 0 takes all cores");
+  command->add_option("--threads", options->threads, "CPU threads; 0 takes all cores")
+      ->capture_default_str()
+      ->check(Within(0, 1024));
   command->add_flag("--with-load", options->with_load,
                     "Once more while another process keeps a core busy, and which part of the speed is left");
   command->add_flag("--parts", options->parts,
