@@ -30,7 +30,8 @@ struct CompareFlags {
   std::vector<std::string> words;  // files, and key=value
   std::string dir;
   int64_t seeds = 0;  // 0: the file's, or kComparedSeeds
-  int64_t first_seed = 0, workers = 1;
+  int64_t first_seed = 0;
+  int64_t workers = 0;  // 0: one a core, or one on a GPU
   double level = 0.95;
   bool worker = false;
 };
@@ -71,15 +72,16 @@ Plan MakePlan(const CompareFlags& arguments) {
   return plan;
 }
 
-// Seed by seed, so that a half-done comparison is a fair one. Runs that share a machine take a thread each.
+// Seed by seed, so that a half-done comparison is a fair one. One thread a run, however many run at once: the
+// result does not depend on that.
 std::vector<StudyRun> StudyRunsOf(const Plan& plan, const CompareFlags& arguments) {
   std::vector<StudyRun> runs;
   for (int64_t i = 0; i < plan.seeds; ++i) {
     for (const CompareArm& arm : plan.arms) {
       const int64_t seed = arguments.first_seed + i;
       std::string name = fmt::format("{}/seed-{}", arm.name, seed);
-      std::vector<std::string> overrides;
-      if (arguments.workers > 1) overrides = {"run.threads=1", "log.console=false"};
+      std::vector<std::string> overrides = {"run.threads=1"};
+      if (arguments.worker) overrides.push_back("log.console=false");
       overrides.insert(overrides.end(), arm.overrides.begin(), arm.overrides.end());
       overrides.push_back(fmt::format("run.seed={}", seed));
       overrides.push_back(fmt::format("run.dir={}", (plan.dir / name).string()));
@@ -184,7 +186,8 @@ void AddCompareCommand(CLI::App& app) {
       "    clip: [mask=clip]\n"
       "    predictive: [mask=predictive-kl-exact]\n\n"
       "or several files of augur train's, an arm each. Every run has a directory ARM/seed-N; the command\n"
-      "goes on where it was stopped. Writes compare.json, compare.csv and report.html.\n"
+      "goes on where it was stopped. All cores are used, one run each. Writes compare.json, compare.csv and\n"
+      "report.html.\n"
       "Intervals are Student's t over seeds; differences are paired by seed.\n\n"
       "Example: augur compare recipes/compare-tiny.yaml --seeds 8\n");
   const auto arguments = std::make_shared<CompareFlags>();
@@ -198,12 +201,10 @@ void AddCompareCommand(CLI::App& app) {
       ->check(AtLeast(0))
       ->capture_default_str();
   command
-      ->add_option(
-          "--workers", arguments->workers,
-          "How many runs at once, each in a process of its own and, unless run.threads says otherwise, "
-          "on one thread")
-      ->check(Within(1, kMostWorkers))
-      ->capture_default_str();
+      ->add_option("--workers", arguments->workers,
+                   "How many runs at once, each on one thread unless run.threads says otherwise; by default "
+                   "as many as the cores hold, or one on a GPU")
+      ->check(Within(1, kMostWorkers));
   command->add_flag("--worker", arguments->worker)->group("");
   command->add_option("--dir", arguments->dir,
                       "Where the runs go; by default the file's dir, or runs/ and its name");

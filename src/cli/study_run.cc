@@ -123,7 +123,8 @@ int64_t StudyWorkers(int64_t wanted, std::span<const StudyRun> runs) {
   const RunSection& run = runs.front().config.run;
   if (!RunDevice(run).is_cpu()) return std::min<int64_t>(1, left);
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  return std::min(std::max<int64_t>(1, cores / std::max<int64_t>(1, run.threads)), left);
+  const int64_t threads = run.threads > 0 ? run.threads : cores;
+  return std::min(std::max<int64_t>(1, cores / threads), left);
 }
 
 void WorkThrough(std::span<const StudyRun> runs, const WorkOptions& options) {

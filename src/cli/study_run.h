@@ -29,7 +29,8 @@ bool TrainStudyRun(const RlConfig& config);
 // What has come of the run so far.
 RunOutcome ReadStudyRun(const RlConfig& config);
 
-// How many processes share the runs that are left: `wanted`, or by default one a core, or one on a GPU.
+// How many processes share the runs that are left: `wanted`, or by default as many as there are cores for
+// their run.threads, or one on a GPU.
 int64_t StudyWorkers(int64_t wanted, std::span<const StudyRun> runs);
 
 struct WorkOptions {

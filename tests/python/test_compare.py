@@ -36,10 +36,10 @@ def comparison(tmp_path):
 
 def test_trains_each_arm_with_each_seed_and_goes_on_where_it_was(comparison):
     out = comparison.parent / "out"
-    run_augur("compare", comparison, "--seeds", 1)
+    run_augur("compare", comparison, "--seeds", 1, "--workers", 1)
     first = {arm: (out / arm / "seed-0" / "summary.json").stat().st_mtime_ns for arm in ("clip", "predictive")}
     (out / "clip" / "seed-0" / "model").rename(out / "kept-as-it-is")
-    done = run_augur("compare", comparison, "--seeds", 2)
+    done = run_augur("compare", comparison, "--seeds", 2, "--workers", 1)
     assert "[3/4] clip, seed 1" in done.stderr and "seed 0" not in done.stderr
     assert "2 seeds say little" in done.stderr and "--seeds" in done.stderr
     assert first == {arm: (out / arm / "seed-0" / "summary.json").stat().st_mtime_ns for arm in first}
@@ -88,11 +88,23 @@ def test_runs_are_shared_out_among_processes(comparison):
     assert "1 seed says little" in done.stderr
     assert (out / "claims").is_dir()  # where processes say which run they have taken
     shared = json.loads((out / "compare.json").read_text())
-    run_augur("compare", comparison, "--seeds", 1, "--dir", out.with_name("one-by-one"))
+    run_augur("compare", comparison, "--seeds", 1, "--workers", 1, "--dir", out.with_name("one-by-one"))
     alone = json.loads((out.with_name("one-by-one") / "compare.json").read_text())
     assert not (out.with_name("one-by-one") / "claims").exists()
     for one, other in zip(shared["arms"], alone["arms"], strict=True):
         assert one["curves"]["reward"] == other["curves"]["reward"]
+
+
+def test_a_comparison_goes_on_with_another_number_of_processes(comparison):
+    comparison.write_text(
+        comparison.read_text().replace(", run.threads=2", "").replace("train.steps=3", "train.steps=1")
+    )
+    out = comparison.parent / "out"
+    run_augur("compare", comparison, "--seeds", 1, "--workers", 2)
+    run_augur("compare", comparison, "--seeds", 2, "--workers", 1)
+    run_augur("compare", comparison, "--seeds", 3)
+    assert json.loads((out / "compare.json").read_text())["seeds"] == [0, 1, 2]
+    assert all("threads: 1\n" in file.read_text() for file in out.glob("*/*/config.yaml"))
 
 
 def test_a_run_that_another_process_is_at_is_not_finished_and_has_not_broken_down(comparison):
