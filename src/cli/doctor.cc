@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/doctor_parity.h"
 #include "cli/flag_checks.h"
+#include "kernels/simd/isa.h"
 #include "ops/device.h"
 
 namespace augur {
@@ -47,7 +48,7 @@ void ShowMachine() {
   const std::string model = CpuInfo("model name");
   fmt::print("machine\n");
   fmt::print("  cpu          {} cores{}\n", sysconf(_SC_NPROCESSORS_ONLN), model.empty() ? "" : ", " + model);
-  fmt::print("  instructions {}\n", MatrixInstructions());
+  fmt::print("  instructions {}; kernels use {} (AUGUR_CPU)\n", MatrixInstructions(), IsaName(CurrentIsa()));
   fmt::print("  memory       {:.1f} GiB, {:.1f} free\n",
              Gib(static_cast<double>(memory.totalram) * memory.mem_unit),
              Gib(static_cast<double>(memory.freeram) * memory.mem_unit));

@@ -39,6 +39,13 @@ def test_the_rule_itself_can_fail():
     assert shared_functions("0000 W augur::avx512::SetRow(float*)\n0000 T augur::F()\n") == []
 
 
+def test_doctor_says_which_instruction_set_is_in_use():
+    done = subprocess.run(
+        [ROOT / "build/augur", "doctor"], capture_output=True, text=True, env={**os.environ, "AUGUR_CPU": "baseline"}
+    )
+    assert "kernels use baseline (AUGUR_CPU)" in done.stdout
+
+
 @pytest.mark.parametrize("name", ["sse9", "bfmmla" if platform.machine() == "x86_64" else "amx"])
 def test_an_instruction_set_that_is_not_here_is_refused_in_one_line(name):
     command = [ROOT / "build/augur", "prompts", "task:sort:count=1"]
