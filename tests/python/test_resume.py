@@ -297,3 +297,26 @@ def test_a_run_of_other_settings_that_saved_nothing_is_moved_aside(tmp_path, pol
     assert steps_of(tmp_path / "run") == [0, 1]
     [old] = abandoned(tmp_path / "run")
     assert steps_of(old)[:3] == [0, 1, 2]
+def test_a_run_whose_checkpoints_are_gone_is_not_begun_again_over_its_results(tmp_path, config):
+    run = tmp_path / "run"
+    for number in (1, 2):
+        for checkpoint in (run / "checkpoints").glob("global_step_*"):
+            shutil.rmtree(checkpoint)
+        before = files_below(run)
+        done = run_augur("train", config, "train.steps=1", check=False)
+        assert done.returncode == 2 and "run.resume=never" in done.stderr and done.stderr.count("\n") == 1
+        assert f"stands at step {6 if number == 1 else 1}" in done.stderr
+        assert files_below(run) == before
+        run_augur("train", config, "train.steps=1", "run.resume=never")  # and once more where it has begun the run
+        assert (abandoned(run)[number - 1] / "summary.json").read_bytes() == before["summary.json"]
+
+
+def test_a_complete_run_without_its_checkpoints_directory_is_moved_aside(tmp_path, config):
+    run = tmp_path / "run"
+    shutil.rmtree(run / "checkpoints")
+    before = files_below(run)
+    run_augur("train", config, "train.steps=1")
+    [old] = abandoned(run)
+    assert files_below(old) == before and steps_of(run) == [0, 1]
+
+

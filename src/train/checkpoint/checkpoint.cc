@@ -185,8 +185,15 @@ std::optional<fs::path> CheckpointStore::FindCurrent(
   return std::nullopt;
 }
 
-void CheckpointStore::RemoveUnfinished() const {
+void CheckpointStore::TidyUnfinished() const {
   if (!fs::is_directory(directory_)) return;
+  // Pointed to and whole: its process was killed just before the rename.
+  const std::optional<int64_t> pointer = Pointer();
+  if (pointer && !fs::exists(PathOf(*pointer)) && fs::exists(Unfinished(*pointer)) &&
+      !WhyDamaged(Unfinished(*pointer))) {
+    fs::rename(Unfinished(*pointer), PathOf(*pointer));
+    SyncDirectory(directory_);
+  }
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
     if (entry.path().filename().string().starts_with(kUnfinished)) found.push_back(entry.path());

@@ -39,9 +39,12 @@ class CheckpointStore {
   // damaged one passed over. Throws Error where all there are lie behind the pointer.
   std::optional<std::filesystem::path> FindCurrent(const std::function<void(const std::string&)>& warn) const;
 
-  // Removes what a killed process left unfinished.
-  void RemoveUnfinished() const;
+  // Publishes a checkpoint that a killed process had completed and pointed to; removes what else it left
+  // unfinished.
+  void TidyUnfinished() const;
 
+  // The step that is pointed to, whether or not its checkpoint is there; nothing before the first one.
+  std::optional<int64_t> Pointer() const;
   // Makes `step` the one pointed to.
   void Point(int64_t step) const;
   // An empty directory abandoned-N, N one more than the last.
@@ -55,8 +58,6 @@ class CheckpointStore {
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
-  std::optional<int64_t> Pointer() const;
-
   std::filesystem::path directory_;
 };
 

@@ -13,6 +13,7 @@
 #include "metrics/tensorboard.h"
 #include "metrics/token_record.h"
 #include "metrics/wandb.h"
+#include "train/run/lora.h"
 
 namespace augur {
 namespace {
@@ -23,7 +24,7 @@ constexpr const char* kLineFile = "line.json";
 // Grow with every step: an abandoned line gets a copy, from which the run may go on again.
 constexpr const char* kLogs[] = {kMetricsFile, kTokenRecordsFile, kPointsFile, kTensorBoardDirectory};
 // Say what a line came to.
-constexpr const char* kResults[] = {"summary.json", "model", "adapter", "report.html", kWandbFile};
+constexpr const char* kResults[] = {"summary.json", kRunModel, kRunAdapter, "report.html", kWandbFile};
 
 void Warn(const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); }
 
@@ -80,6 +81,11 @@ bool SameConfig(const fs::path& run, const Resume::Changes& changes) {
   }
 }
 
+// A run that came to its end.
+bool IsComplete(const fs::path& run) {
+  return fs::exists(run / "summary.json") || fs::exists(run / kRunModel) || fs::exists(run / kRunAdapter);
+}
+
 bool BeganElsewhere(const std::optional<Line>& line) { return line && IsCheckpointPath(line->resume); }
 
 bool IsNumber(const std::string& text) {
@@ -90,7 +96,7 @@ bool IsNumber(const std::string& text) {
 
 Resume::Resume(const RunSection& run, const CheckpointStore& store)
     : run_(run), store_(store), directory_(run.dir), line_(ReadLine(directory_)) {
-  store.RemoveUnfinished();
+  store.TidyUnfinished();
   if (!line_ || line_->moving.empty()) return;
   MoveEverything(directory_, store, store.directory() / line_->moving);
   line_->moving.clear();
@@ -107,11 +113,22 @@ std::optional<fs::path> Resume::Requested() const {
   return fs::weakly_canonical(fs::absolute(store_.PathOf(std::stoll(run_.resume))));
 }
 
+// There is none, though the pointer names one or the run came to its end.
+bool Resume::LostCheckpoints() const {
+  return store_.Steps().empty() && (store_.Pointer() || (IsRun(directory_) && IsComplete(directory_)));
+}
+
 ResumePlan Resume::GoOn(const Changes& config_changes) const {
   ResumePlan plan;
   const bool had_checkpoints = !store_.Steps().empty();
   plan.checkpoint = store_.FindCurrent(Warn);
   if (plan.checkpoint) return plan;
+  if (LostCheckpoints() && store_.Pointer()) {
+    throw Error(directory_.string(),
+                fmt::format("the run stands at step {}, and its checkpoints are gone", *store_.Pointer()),
+                "put them back, set run.dir to another directory, or begin anew with run.resume=never, which "
+                "moves aside what is here");
+  }
   if (BeganElsewhere(line_)) {  // and has saved nothing of its own yet
     if (const auto why = WhyDamaged(line_->resume)) {
       throw Error(line_->resume, fmt::format("{}, and the run began there", *why),
@@ -120,8 +137,8 @@ ResumePlan Resume::GoOn(const Changes& config_changes) const {
     plan.checkpoint = line_->resume;
     return plan;
   }
-  // What is there without a checkpoint is computed again, unless it is of another run.
-  const bool other = IsRun(directory_) && !SameConfig(directory_, config_changes);
+  // What is there without a checkpoint is computed again, unless it is of another run or was complete.
+  const bool other = IsRun(directory_) && (LostCheckpoints() || !SameConfig(directory_, config_changes));
   plan.leaves_all = had_checkpoints || other;
   if (plan.leaves_all) plan.begins = Line{"auto", ""};
   return plan;
@@ -130,7 +147,8 @@ ResumePlan Resume::GoOn(const Changes& config_changes) const {
 ResumePlan Resume::Plan(const Changes& config_changes, const Changes& data_changes) const {
   const std::optional<fs::path> requested = Requested();
   const std::string request = requested ? requested->string() : run_.resume;
-  const bool acted = line_ && line_->resume == request && SameConfig(directory_, config_changes);
+  const bool acted = line_ && line_->resume == request && SameConfig(directory_, config_changes) &&
+                     !(request == "never" && LostCheckpoints());
   if (request == "auto" || acted) {
     ResumePlan plan = GoOn(config_changes);
     plan.same_line = acted;
@@ -163,7 +181,7 @@ std::string Resume::CheckpointsHere() const {
 
 // The line's file first: whatever interrupts the move, the next start finishes it.
 void Resume::LeaveAll(const Line& line) const {
-  if (!IsRun(directory_) && store_.Steps().empty()) return;
+  if (!IsRun(directory_) && store_.Steps().empty() && !store_.Pointer()) return;
   const fs::path folder = store_.MakeAbandoned();
   CopyIfThere(directory_ / kLineFile, folder / kLineFile);
   WriteLine(directory_, {line.resume, folder.filename().string()});

@@ -37,12 +37,12 @@ struct ResumePlan {
 
 class Resume {
  public:
-  // Finishes a move that was interrupted, and removes unfinished checkpoints. Both must outlive this object.
+  // Finishes a move that was interrupted, and tidies unfinished checkpoints. Both must outlive this object.
   Resume(const RunSection& run, const CheckpointStore& store);
 
   // Decides, and changes nothing. `config_changes` names what differs between a configuration file of this
   // kind of run and the present one, `data_changes` what differs in the data of a checkpoint. Throws Error
-  // for a checkpoint that is missing or damaged.
+  // for a checkpoint that is missing or damaged, and where the run's checkpoints are gone.
   using Changes = std::function<std::vector<std::string>(const std::filesystem::path&)>;
   ResumePlan Plan(const Changes& config_changes, const Changes& data_changes) const;
 
@@ -56,6 +56,7 @@ class Resume {
  private:
   std::optional<std::filesystem::path> Requested() const;
   ResumePlan GoOn(const Changes& config_changes) const;
+  bool LostCheckpoints() const;
   std::string CheckpointsHere() const;
   void LeaveAll(const Line& line) const;
   void LeaveAfter(int64_t step) const;

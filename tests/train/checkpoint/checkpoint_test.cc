@@ -46,6 +46,27 @@ TEST_F(CheckpointStoreTest, TheOneBeforeServesWhenThePointedToWasNotPublished) {
   EXPECT_EQ(store.FindCurrent([](const std::string& line) { ADD_FAILURE() << line; }), store.PathOf(1));
 }
 
+TEST_F(CheckpointStoreTest, OneThatWasCompleteAndPointedToIsPublished) {
+  const CheckpointStore store(run_);
+  Write(store, 1, 0);
+  fs::rename(store.PathOf(1), store.Unfinished(1));  // killed before the rename
+  store.Begin(2);
+  store.TidyUnfinished();
+  EXPECT_EQ(store.Steps(), std::vector<int64_t>{1});
+  EXPECT_EQ(WhyDamaged(store.PathOf(1)), std::nullopt);
+  EXPECT_FALSE(fs::exists(store.Unfinished(2)));
+}
+
+TEST_F(CheckpointStoreTest, OneThatWasPointedToAndIsDamagedIsNot) {
+  const CheckpointStore store(run_);
+  Write(store, 1, 0);
+  fs::rename(store.PathOf(1), store.Unfinished(1));
+  std::ofstream(store.Unfinished(1) / "tensors.safetensors") << "half";
+  store.TidyUnfinished();
+  EXPECT_TRUE(store.Steps().empty());
+  EXPECT_FALSE(fs::exists(store.Unfinished(1)));
+}
+
 TEST_F(CheckpointStoreTest, TheNewestRemain) {
   const CheckpointStore store(run_);
   for (int64_t step = 1; step <= 4; ++step) Write(store, step, 2);
