@@ -12,6 +12,7 @@ from conftest import run_augur
 from train_runs import (
     STEPS,
     make_policy,
+    read_lines,
     read_metrics,
     small_config,
     stands_at,
@@ -318,5 +319,31 @@ def test_a_complete_run_without_its_checkpoints_directory_is_moved_aside(tmp_pat
     run_augur("train", config, "train.steps=1")
     [old] = abandoned(run)
     assert files_below(old) == before and steps_of(run) == [0, 1]
+
+
+@pytest.mark.parametrize("change", ["rollout.group=4", "rollout.group=3", "data", "train.lr=0.02"])
+def test_responses_that_wait_are_learned_from_as_they_were_made_or_made_again(tmp_path, policy, change):
+    rows = [{"prompt": f"{i} {9 - i} =", "answer": "7"} for i in range(10)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = dict(data__train=f"[{data}]", data__shuffle="false", rollout__staleness=1, train__steps=2)
+    changes |= dict(train__minibatch=2, algorithm__entropy_bonus=1e-6)  # every response is learned from, and shown
+    config = small_config(tmp_path, policy, eval__files="[]", log__tokens=16, **changes)
+    run_augur("train", config)
+    if change == "data":
+        data.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
+    settings = [] if change == "data" else [change]
+    done = run_augur("train", config, *settings, "run.resume_changed=true", "train.steps=4")
+    kept = change == "train.lr=0.02"
+    assert ("are dropped" in done.stderr) is not kept
+    run = tmp_path / "run"
+    ages = [line["data"]["rollout/age"] for line in read_metrics(run)]
+    assert ages == [0, 1, 1, 1] if kept else ages == [0, 1, 0, 1]
+    assert json.loads((run / "checkpoints" / "global_step_4" / "state.json").read_text())["position"] == 10
+    group = int(change[-1]) if "group" in change else 2
+    asked = rows[::-1] if change == "data" else rows
+    shown = [line for line in read_lines(run / "tokens.jsonl") if line["step"] == 3]
+    prompts = [response["prompt"].strip() for response in shown]
+    assert sorted(prompts) == sorted(row["prompt"] for row in asked[4:6] for _ in range(group))
 
 

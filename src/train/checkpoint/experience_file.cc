@@ -120,7 +120,9 @@ Json SaveOne(const Experience& e, const std::string& prefix, ArrayWriter* arrays
           {"reward_errors", e.reward_errors},
           {"reward_restarts", e.reward_restarts},
           {"figures", figures},
-          {"failed", e.failed}};
+          {"failed", e.failed},
+          {"position", e.position},
+          {"decode_batch", e.decode_batch}};
 }
 
 constexpr size_t kHeadWidth = 12;
@@ -136,6 +138,8 @@ Experience LoadOne(const Json& counters, const SafetensorsFile& file, const std:
   e.reward_errors = counters.at("reward_errors");
   e.reward_restarts = counters.value("reward_restarts", int64_t{0});
   e.failed = counters.at("failed");
+  e.position = counters.value("position", uint64_t{0});
+  e.decode_batch = counters.value("decode_batch", int64_t{0});
   e.rewards = ReadArray<double>(file, prefix + "rewards", path);
   for (const int64_t place : ReadArray<int64_t>(file, prefix + "prompts", path)) {
     e.prompts.push_back(static_cast<size_t>(place));

@@ -32,7 +32,7 @@ Json SaveState(const RunState& state, Learner& learner, const std::filesystem::p
 }
 
 RunState LoadState(const Json& json, const std::filesystem::path& directory, const TokenizedPrompts& prompts,
-                   Learner* learner) {
+                   bool keep_waiting, Learner* learner) {
   RunState state;
   int64_t updates = 0;
   Ranks::World().Together([&] {
@@ -42,7 +42,12 @@ RunState LoadState(const Json& json, const std::filesystem::path& directory, con
     updates = json.at("updates");
     learner->bad_updates().set_in_row(json.at("bad_in_row"));
     LoadStateTensors(learner->optimizer(), directory);
-    for (Experience& experience : LoadExperiences(json.at("waiting"), directory / kQueue, prompts.tokens)) {
+    const Json& waiting = json.at("waiting");
+    if (!keep_waiting && !waiting.empty()) {
+      state.position = waiting.front().value("position", state.position);  // earlier versions: goes on behind
+      return;
+    }
+    for (Experience& experience : LoadExperiences(waiting, directory / kQueue, prompts.tokens)) {
       state.waiting.push_back(std::move(experience));
     }
   });

@@ -24,8 +24,9 @@ struct RunState {
 // Writes tensors.safetensors and queue.safetensors; returns the rest.
 Json SaveState(const RunState& state, Learner& learner, const std::filesystem::path& directory);
 
-// The reverse; `learner` was made for the same model. Throws Error where the files do not fit it.
+// The reverse; `learner` was made for the same model. Without `keep_waiting`, what waits is left out, and the
+// position is the one it was generated from. Throws Error where the files do not fit.
 RunState LoadState(const Json& json, const std::filesystem::path& directory, const TokenizedPrompts& prompts,
-                   Learner* learner);
+                   bool keep_waiting, Learner* learner);
 
 }  // namespace augur

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -55,6 +56,14 @@ bool HasSection(const fs::path& file, const std::string& name) {
   }
 }
 
+// Whether a change of the configuration, "key: before -> now", leaves responses as they were generated and
+// scored: what they are learned with, or measured on.
+bool ConcernsLearningAlone(const std::string& change) {
+  constexpr std::string_view kSections[] = {"mask.", "algorithm.", "train.", "eval."};
+  return std::ranges::any_of(kSections,
+                             [&](std::string_view section) { return change.starts_with(section); });
+}
+
 class Loop {
  public:
   Loop(const RunSetup& setup, StepWork& work);
@@ -65,7 +74,7 @@ class Loop {
   ResumePlan MakePlan(std::optional<Resume>* resume) const;
   void RefuseOtherCommand() const;
   std::vector<std::string> DataChanges(const fs::path& checkpoint) const;
-  void Load(const fs::path& checkpoint);
+  void Load(const fs::path& checkpoint, bool keep_waiting);
   void Steps();
   void FinishStep();
   void Log(const Metrics& figures);
@@ -125,7 +134,9 @@ ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
     plan = (*resume)->Plan(setup_.config_changes, data_changes);
     if (!plan.checkpoint) return;
     std::vector<std::string> changed = setup_.config_changes(*plan.checkpoint / kCheckpointConfig);
-    for (std::string& file : DataChanges(*plan.checkpoint)) changed.push_back(std::move(file));
+    const std::vector<std::string> files = DataChanges(*plan.checkpoint);
+    plan.other_rollouts = !files.empty() || !std::ranges::all_of(changed, ConcernsLearningAlone);
+    changed.insert(changed.end(), files.begin(), files.end());
     RefuseChanges(setup_.run, *plan.checkpoint, changed);
     plan.changed = !changed.empty();
     if (const std::string steps = setup_.schedule_change(*plan.checkpoint / kCheckpointConfig);
@@ -137,6 +148,7 @@ ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
   const std::string from = ranks_.FromFirst(plan.checkpoint ? plan.checkpoint->string() : "");
   if (!from.empty()) plan.checkpoint = from;
   plan.leaves_all = ranks_.Max(plan.leaves_all ? 1 : 0) > 0;
+  plan.other_rollouts = ranks_.Max(plan.other_rollouts ? 1 : 0) > 0;
   return plan;
 }
 
@@ -144,7 +156,7 @@ void Loop::Begin() {
   std::optional<Resume> resume;
   const ResumePlan plan = MakePlan(&resume);
   if (plan.checkpoint) {
-    Load(*plan.checkpoint);
+    Load(*plan.checkpoint, !plan.other_rollouts);
   } else if (work_.EvaluationDue(0)) {
     unlogged_.emplace();
   }
@@ -170,14 +182,14 @@ std::vector<std::string> Loop::DataChanges(const fs::path& checkpoint) const {
   }
 }
 
-void Loop::Load(const fs::path& checkpoint) {
+void Loop::Load(const fs::path& checkpoint, bool keep_waiting) {
   const fs::path path = checkpoint / kCheckpointState;
   const Json state = ParseJson(ReadFile(path), path.string());
   try {
     step_ = state.at("step");
     seconds_ = state.value("train_seconds", 0.0);
     if (state.contains("unlogged")) unlogged_ = FiguresFromJson(state.at("unlogged"));
-    work_.Load(step_, checkpoint, state);
+    work_.Load(step_, checkpoint, state, keep_waiting);
   } catch (const Json::exception& fault) {
     throw Error(path.string(), fault.what(), kOtherCheckpoint);
   }

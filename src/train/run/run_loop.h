@@ -42,8 +42,10 @@ class StepWork {
 
   // Writes the state to a checkpoint's directory; returns what state.json shall hold of it.
   virtual Json Save(const std::filesystem::path& directory) = 0;
-  // The reverse. Throws Error where the files do not fit, Json::exception where state.json does not.
-  virtual void Load(int64_t step, const std::filesystem::path& directory, const Json& state) = 0;
+  // The reverse. Responses that wait to be learned from are dropped without `keep_waiting`. Throws Error
+  // where the files do not fit, Json::exception where state.json does not.
+  virtual void Load(int64_t step, const std::filesystem::path& directory, const Json& state,
+                    bool keep_waiting) = 0;
 
   // Writes what the run came to; `seconds` were spent on its steps.
   virtual void Finish(int64_t step, double seconds) = 0;

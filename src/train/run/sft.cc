@@ -79,7 +79,7 @@ class SftWork : public StepWork {
   Metrics Step(int64_t step, const StageWatch& watch) override;
   std::string Headline(const Metrics& metrics) const override;
   Json Save(const fs::path& directory) override;
-  void Load(int64_t step, const fs::path& directory, const Json& state) override;
+  void Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) override;
   void Finish(int64_t step, double seconds) override;
   std::string MemoryRemedy(std::string_view /*stage*/) const override {
     return UpdateMemoryRemedy("sft", config_.sft.optimizer);
@@ -140,7 +140,7 @@ Json SftWork::Save(const fs::path& directory) {
   return {{"updates", optimizer_.updates()}, {"bad_in_row", bad_updates_.in_row()}};
 }
 
-void SftWork::Load(int64_t /*step*/, const fs::path& directory, const Json& state) {
+void SftWork::Load(int64_t /*step*/, const fs::path& directory, const Json& state, bool /*keep_waiting*/) {
   Ranks::World().Together([&] {
     LoadStateTensors(optimizer_, directory);
     bad_updates_.set_in_row(state.at("bad_in_row"));

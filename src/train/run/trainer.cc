@@ -164,7 +164,7 @@ class RlWork : public StepWork {
     if (model_.lora && Ranks::World().first()) SaveAdapter(model_, config_.model.path, directory);
     return SaveState(state_, learner_, directory);
   }
-  void Load(int64_t step, const fs::path& directory, const Json& state) override;
+  void Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) override;
   void Finish(int64_t step, double seconds) override;
   std::string MemoryRemedy(std::string_view stage) const override;
 
@@ -232,8 +232,14 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
   if (config.log.console) fmt::print(stderr, "responses are scored: {}\n", DescribeNames(verifiers_));
 }
 
-void RlWork::Load(int64_t step, const fs::path& directory, const Json& state) {
-  state_ = LoadState(state, directory, prompts_, &learner_);
+void RlWork::Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) {
+  state_ = LoadState(state, directory, prompts_, keep_waiting, &learner_);
+  if (!keep_waiting && !state.at("waiting").empty() && Ranks::World().first()) {
+    fmt::print(stderr,
+               "responses that waited in {} are dropped, and their prompts answered again: what made "
+               "them has changed\n",
+               directory.string());
+  }
   engine_.UpdateWeights(model_, step);
 }
 

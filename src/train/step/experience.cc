@@ -71,6 +71,7 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
   uint64_t next = *position;
   Experience experience;
   experience.weight_version = engine_.weight_version();
+  experience.position = next;
   const int64_t restarts = scorer_.restarts();
   const auto wanted = static_cast<size_t>(config_.rollout.prompts);
   while (true) {

@@ -22,13 +22,14 @@ struct Experience {
   std::vector<Score> scores;      // [rollouts] as the verifier gave them: equal groups are told by these
   std::vector<double> rewards;    // [rollouts] with overlong shaping
   int64_t weight_version = 0;
+  uint64_t position = 0;  // of its first prompt in the order of prompts
   // Of everything generated on the way, also what dynamic sampling threw away.
   int64_t groups = 0, equal_groups = 0, refills = 0;
   int64_t reward_errors = 0, reward_restarts = 0, failed = 0;
   std::string error_at, error;  // the row of the first response that could not be scored, and why
+  int64_t decode_batch = 0;     // most sequences decoded at once
   // Not part of a run's reproducible state.
   double generate_seconds = 0, reward_seconds = 0;
-  int64_t decode_batch = 0;  // most sequences decoded at once
 };
 
 // As the section says.
