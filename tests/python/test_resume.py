@@ -347,3 +347,15 @@ def test_responses_that_wait_are_learned_from_as_they_were_made_or_made_again(tm
     assert sorted(prompts) == sorted(row["prompt"] for row in asked[4:6] for _ in range(group))
 
 
+@pytest.mark.parametrize("key", ["model.path", "model.reference"])
+def test_a_run_does_not_move_aside_what_it_reads(tmp_path, config, key):
+    run = tmp_path / "run"
+    before = files_below(run)
+    changes = (f"{key}={run / 'model'}", "algorithm.kl_coef=0.1", "run.resume=never")
+    for _ in range(2):
+        done = run_augur("train", config, *changes, check=False)
+        assert done.returncode == 2 and "would be moved aside" in done.stderr and "run.dir" in done.stderr
+        assert files_below(run) == before
+    run_augur("train", config, *changes, f"run.dir={tmp_path / 'other'}", "train.steps=1")
+
+

@@ -88,6 +88,15 @@ bool IsComplete(const fs::path& run) {
 
 bool BeganElsewhere(const std::optional<Line>& line) { return line && IsCheckpointPath(line->resume); }
 
+// Whether the path is the directory or file `whole`, or lies in it.
+bool IsWithin(const fs::path& path, const fs::path& whole) {
+  std::error_code fault;
+  const fs::path inner = fs::weakly_canonical(fs::absolute(path), fault);
+  const fs::path outer = fs::weakly_canonical(fs::absolute(whole), fault);
+  const fs::path from_there = inner.lexically_relative(outer);
+  return !path.empty() && !from_there.empty() && *from_there.begin() != "..";
+}
+
 bool IsNumber(const std::string& text) {
   return text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
 }
@@ -206,6 +215,26 @@ bool Resume::LeavesSteps(const ResumePlan& plan, int64_t step) const {
   const bool behind = !steps.empty() && steps.back() > step;
   const bool other = plan.begins || (plan.changed && !plan.same_line);
   return behind || (other && LastStep(directory_ / kMetricsFile) > step);
+}
+
+void Resume::RefuseToMove(const ResumePlan& plan, int64_t step,
+                          const std::vector<std::string>& inputs) const {
+  if (!LeavesSteps(plan, step)) return;
+  std::vector<fs::path> moved;
+  for (const char* name : kResults) moved.push_back(directory_ / name);
+  for (const int64_t later : store_.Steps()) {
+    if (plan.leaves_all || later > step) moved.push_back(store_.PathOf(later));
+  }
+  if (plan.leaves_all) {
+    for (const char* name : kLogs) moved.push_back(directory_ / name);
+  }
+  for (const std::string& input : inputs) {
+    for (const fs::path& path : moved) {
+      if (!IsWithin(input, path)) continue;
+      throw Error(input, "is part of the run that would be moved aside, and this run needs it",
+                  "set run.dir to another directory");
+    }
+  }
 }
 
 void Resume::CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step) const {

@@ -50,6 +50,9 @@ class Resume {
   // Whether steps of this directory lie behind `step` and are not part of the plan's line.
   bool LeavesSteps(const ResumePlan& plan, int64_t step) const;
 
+  // Throws Error where one of the files and directories that the run reads lies in what CarryOut would move.
+  void RefuseToMove(const ResumePlan& plan, int64_t step, const std::vector<std::string>& inputs) const;
+
   // Moves aside what the plan leaves behind `step` (-1: everything), and cuts the logs to it. `figures_step`
   // is the last step whose figures stay.
   void CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step) const;

@@ -73,6 +73,7 @@ class Loop {
   void Begin();
   ResumePlan MakePlan(std::optional<Resume>* resume) const;
   void RefuseOtherCommand() const;
+  std::vector<std::string> Inputs() const;
   std::vector<std::string> DataChanges(const fs::path& checkpoint) const;
   void Load(const fs::path& checkpoint, bool keep_waiting);
   void Steps();
@@ -165,11 +166,21 @@ void Loop::Begin() {
   ranks_.OnFirst([&] {
     const int64_t kept_step = plan.checkpoint ? step_ : -1;
     const int64_t kept_figures = unlogged_ ? step_ - 1 : kept_step;
+    resume->RefuseToMove(plan, kept_step, Inputs());
     if (setup_.begins) setup_.begins(setup_.yaml, resume->LeavesSteps(plan, kept_step));
     resume->CarryOut(plan, kept_step, kept_figures);
     WriteFileAtomically(run_ / kRunConfig, setup_.yaml);
     if (setup_.log.tensorboard) tensorboard_.emplace(run_ / kTensorBoardDirectory, kept_figures);
   });
+}
+
+// Files and directories that the run reads.
+std::vector<std::string> Loop::Inputs() const {
+  std::vector<std::string> inputs = setup_.data_files;
+  for (const std::string& model : {setup_.model.path, setup_.model.reference, setup_.lora.adapter}) {
+    if (!model.empty()) inputs.push_back(model);
+  }
+  return inputs;
 }
 
 std::vector<std::string> Loop::DataChanges(const fs::path& checkpoint) const {

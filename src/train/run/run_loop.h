@@ -59,6 +59,7 @@ struct RunSetup {
   std::string name;  // "train", "sft"
   const RunSection& run;
   const ModelSection& model;
+  const LoraSection& lora;
   const ParallelSection& parallel;
   const CheckpointSection& checkpoint;
   const LogSection& log;

@@ -178,6 +178,7 @@ RunResult RunSft(const SftConfig& given) {
       .name = "sft",
       .run = config.run,
       .model = config.model,
+      .lora = config.lora,
       .parallel = config.parallel,
       .checkpoint = config.checkpoint,
       .log = config.log,

@@ -457,6 +457,7 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       .name = "train",
       .run = config.run,
       .model = config.model,
+      .lora = config.lora,
       .parallel = config.parallel,
       .checkpoint = config.checkpoint,
       .log = config.log,
