@@ -64,7 +64,7 @@ PromptScores SummarizePrompt(const EvaluationTask& task, const Prompt& prompt,
     scored.right.push_back(scores[i].right);
     scored.scores.push_back(scores[i].value);
     scored.answers.push_back(scores[i].answered ? std::optional(scores[i].answer) : std::nullopt);
-    scored.errors += scores[i].failed;
+    if (scores[i].failed && scored.errors++ == 0) scored.error = scores[i].error;
     for (const auto& [name, value] : scores[i].figures) {
       scored.figures[name].first += value;
       ++scored.figures[name].second;
@@ -96,6 +96,19 @@ std::vector<std::string> Evaluation::Faults() const {
     if (!prompt.fault.empty()) faults.push_back(prompt.fault);
   }
   return faults;
+}
+
+ScoringErrors Evaluation::Errors(const std::vector<Prompt>& asked) const {
+  ScoringErrors errors;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (errors.errors == 0 && prompts[i].errors > 0) {
+      errors.where = asked[i].Where();
+      errors.reason = prompts[i].error;
+    }
+    errors.errors += prompts[i].errors;
+    errors.responses += static_cast<int64_t>(prompts[i].scores.size());
+  }
+  return errors;
 }
 
 Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks) {

@@ -32,6 +32,8 @@ struct Evaluation {
   SourceScores Overall() const { return ScoresOverall(prompts); }
   // The faults of the prompts that failed, "file:line: ..."
   std::vector<std::string> Faults() const;
+  // The responses of `asked`, the prompts that were evaluated, for which a Python function failed.
+  ScoringErrors Errors(const std::vector<Prompt>& asked) const;
 };
 
 // sampling.samples responses to each prompt, scored. Draws follow from the seed and the prompt's index alone.

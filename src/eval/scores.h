@@ -21,6 +21,7 @@ struct PromptScores {
   std::vector<std::optional<std::string>> answers;  // what each voted for; nothing abstains
   int64_t tokens = 0, cut_off = 0;                  // of the responses; how many ran into max_tokens
   int64_t errors = 0;                               // responses whose reward function failed
+  std::string error = {};                           // why the first of them did
   FigureSums figures = {};
   std::string fault = {};  // why the prompt has no part in the figures; empty where it has
 };

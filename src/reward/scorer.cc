@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "base/stop_signals.h"
 #include "reward/verifier.h"
 
@@ -144,6 +145,19 @@ std::future<Score> GroupScorer::Start(size_t place, PromptResponse response) {
                       }();
                       return scorer->FromOutcome(Await(outcome), text);
                     });
+}
+
+void LimitErrors(const ScoringErrors& errors, double max_errors, std::string_view whose, bool uses_python) {
+  const double most = max_errors * static_cast<double>(errors.responses);
+  const bool all = errors.errors == errors.responses;
+  if (errors.errors == 0 || (!all && static_cast<double>(errors.errors) <= most)) return;
+  const std::string what =
+      all ? fmt::format("not one of {} {} responses could be scored", whose, errors.responses)
+          : fmt::format("{} of {} {} responses could not be scored, more than reward.max_errors ({})",
+                        errors.errors, whose, errors.responses, max_errors);
+  throw Error(errors.where, fmt::format("{}; here: {}", what, errors.reason),
+              fmt::format("correct the data, {} or reward.max_errors",
+                          uses_python ? "the function of reward.python" : "reward.verifier"));
 }
 
 VerifierNames NamesBySource(const Scorer& scorer, std::span<const Prompt> prompts) {

@@ -90,6 +90,16 @@ class GroupScorer {
   std::map<size_t, std::shared_ptr<Group>> groups_;
 };
 
+// How many of `responses` could not be scored, and where and why the first.
+struct ScoringErrors {
+  int64_t errors = 0, responses = 0;
+  std::string where = {}, reason = {};
+};
+
+// Throws Error with that place and reason where not one could be scored, or more could not than the share
+// `max_errors` (reward.max_errors). `whose` says in the message whose responses they are.
+void LimitErrors(const ScoringErrors& errors, double max_errors, std::string_view whose, bool uses_python);
+
 // What scores each data source of the prompts; several names, joined by " and ", where prompts of one source
 // are scored differently.
 using VerifierNames = std::map<std::string, std::string>;

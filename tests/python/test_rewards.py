@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -223,10 +224,11 @@ def test_a_signal_ends_a_run_whose_function_is_still_loading(tmp_path, guesses):
 
 def test_failures_in_an_evaluation_are_counted(tmp_path, guesses):
     changes = dict(eval__files=guesses["data__train"], eval__samples=4, eval__prompts=0, train__steps=0)
-    changes |= dict(reward__python=function(tmp_path, "raises"), reward__error_score=-3)
-    [line], _ = trained(tmp_path, guesses, "run", **changes)
+    changes |= dict(reward__python=function(tmp_path, "raises"), reward__error_score=-3, reward__max_errors=0.99)
+    [line], said = trained(tmp_path, guesses, "run", log__console="true", **changes)
     errors = line["data"]["val-aux/guess/reward_errors"]
     assert 0 < errors < 48
+    assert re.search(rf"data.jsonl:\d+: {errors:.0f} of 48 held-out responses could not be scored and count", said)
     assert line["data"]["val-aux/guess/reward/mean@4"] == pytest.approx((-3 * errors + 0.5 * (48 - errors)) / 48)
 
 
@@ -235,6 +237,17 @@ def test_too_many_failures_end_the_run_naming_the_function(tmp_path, guesses):
     done = run_augur("train", config, "reward.max_errors=0", check=False)
     assert done.returncode == 2
     assert "rewards.py:raises raised ValueError: cannot score" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["fails", "raises"])
+def test_an_evaluation_is_held_to_the_same_limit(name, tmp_path, guesses):
+    config = small_config(tmp_path, **(guesses | {"eval__files": guesses["data__train"]}))
+    python = f"reward.python={function(tmp_path, name)}"
+    done = run_augur("train", config, python, "reward.max_errors=0", "train.steps=0", check=False)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and re.search(r"data.jsonl:\d+: ", last) and "ValueError" in last
+    assert ("not one of the held-out 24" if name == "fails" else "of the held-out 24") in last
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_responses_are_scored_while_others_are_generated(tmp_path, guesses, monkeypatch):

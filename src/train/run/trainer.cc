@@ -363,6 +363,14 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
       augur::Evaluate({engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);
   if (hooks.cancelled) CheckStopTogether();
   metrics->merge(EvaluationMetrics(evaluation));
+  const ScoringErrors errors = evaluation.Errors(eval_prompts_->prompts);
+  LimitErrors(errors, config_.reward.max_errors, "the held-out", scorer_.uses_python());
+  if (errors.errors > 0 && config_.log.console) {
+    fmt::print(
+        stderr,
+        "augur: warning: {}: {} of {} held-out responses could not be scored and count as wrong; here: {}\n",
+        errors.where, errors.errors, errors.responses, errors.reason);
+  }
   if (config_.log.console && !state_.after) {
     for (const std::string& fault : evaluation.Faults()) fmt::print(stderr, "augur: warning: {}\n", fault);
   }

@@ -84,7 +84,9 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
   auto restarted = static_cast<double>(scorer_.restarts() - restarts);
   Ranks::World().Sum(&restarted, 1);
   experience.reward_restarts = static_cast<int64_t>(restarted);
-  CheckErrors(experience);
+  LimitErrors({experience.reward_errors, experience.groups * config_.rollout.group, experience.error_at,
+               experience.error},
+              config_.reward.max_errors, "this step's", scorer_.uses_python());
   *position = next;
   const size_t groups = std::min(wanted, experience.prompts.size());
   const size_t responses = groups * static_cast<size_t>(config_.rollout.group);
@@ -189,22 +191,6 @@ void ExperienceMaker::DropEqualGroups(Experience* experience) const {
   e.rollouts.resize(kept * group);
   e.scores.resize(kept * group);
   e.rewards.resize(kept * group);
-}
-
-void ExperienceMaker::CheckErrors(const Experience& experience) const {
-  const int64_t scored = experience.groups * config_.rollout.group, errors = experience.reward_errors;
-  const double most = config_.reward.max_errors * static_cast<double>(scored);
-  if (errors == 0 || (errors < scored && static_cast<double>(errors) <= most)) return;
-  const std::string what =
-      errors == scored
-          ? fmt::format("not one of this step's {} responses could be scored", scored)
-          : fmt::format(
-                "{} of this step's {} responses could not be scored, more than reward.max_errors ({})",
-                errors, scored, config_.reward.max_errors);
-  throw Error(
-      experience.error_at, fmt::format("{}; here: {}", what, experience.error),
-      fmt::format("correct the data, {} or reward.max_errors",
-                  config_.reward.python.empty() ? "reward.verifier" : "the function of reward.python"));
 }
 
 }  // namespace augur

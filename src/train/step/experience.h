@@ -55,7 +55,6 @@ class ExperienceMaker {
   PendingScores Generate(uint64_t* position, const Watch& watch, Experience* experience);
   void TakeScores(PendingScores pending, const Watch& watch, Experience* experience);
   void DropEqualGroups(Experience* experience) const;
-  void CheckErrors(const Experience& experience) const;
 
   const RlConfig& config_;
   const ModelText& text_;
