@@ -359,3 +359,35 @@ def test_a_run_does_not_move_aside_what_it_reads(tmp_path, config, key):
     run_augur("train", config, *changes, f"run.dir={tmp_path / 'other'}", "train.steps=1")
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "tokens.jsonl", "model/config.json", "config.yaml", "report.html"])
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_files_that_no_run_made_are_not_replaced(tmp_path, policy, name, resume):
+    config = small_config(tmp_path, policy, train__steps=1)
+    mine = tmp_path / "run" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("# mine\n" + config.read_text())
+    before = files_below(tmp_path / "run")
+    for _ in range(2):
+        done = run_augur("train", config, f"run.resume={resume}", check=False)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert name.split("/")[0] in done.stderr and "run.dir" in done.stderr
+        assert files_below(tmp_path / "run") == before
+
+
+def test_a_run_begins_beside_files_of_other_names_and_where_one_was_killed_at_once(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=1)
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (run / "model").mkdir()
+    (run / "logs" / "slurm.out").write_text("mine")
+    run_augur("train", config)
+    assert (run / "logs" / "slurm.out").read_text() == "mine"
+    early = tmp_path / "early"
+    early.mkdir()
+    shutil.copy(run / "config.yaml", early)
+    shutil.copytree(run / "tensorboard", early / "tensorboard")
+    shutil.copy(run / "tokens.jsonl", early)
+    run_augur("train", config, f"run.dir={early}")
+    assert steps_of(early) == [0, 1] and not abandoned(early)
+
+

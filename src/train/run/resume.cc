@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/run_directory.h"
+#include "base/yaml.h"
 #include "metrics/metrics_file.h"
 #include "metrics/point_record.h"
 #include "metrics/tensorboard.h"
@@ -101,7 +102,45 @@ bool IsNumber(const std::string& text) {
   return text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
+// A configuration as a run writes it, which names every section.
+bool IsSavedConfig(const fs::path& file) {
+  if (!fs::is_regular_file(file)) return false;
+  try {
+    const YamlNode document = ParseYaml(ReadFile(file), file.string());
+    const auto complete = [&](const FieldList& fields) {
+      return std::ranges::all_of(fields.sections(), [&](const FieldSection& section) {
+        return document.Find(section.name) != nullptr;
+      });
+    };
+    RlConfig train;
+    SftConfig sft;
+    return complete(FieldsOf(train)) || complete(FieldsOf(sft));
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
+
+void RefuseFilesOfOthers(const fs::path& run) {
+  const CheckpointStore store(run);
+  const bool is_run = !store.Steps().empty() || store.Pointer() || fs::exists(run / kLineFile) ||
+                      IsSavedConfig(run / kRunConfig);
+  if (is_run) return;
+  std::vector<std::string> found;
+  const auto look = [&](const char* name) {
+    if (fs::exists(run / name) && !fs::is_empty(run / name)) found.emplace_back(name);
+  };
+  look(kRunConfig);
+  for (const char* name : kLogs) look(name);
+  for (const char* name : kResults) look(name);
+  std::erase(found, kWandbFile);  // may be there before the configuration is
+  if (found.empty()) return;
+  throw Error(run.string(),
+              fmt::format("holds files that no run of Augur made and this one would replace: {}",
+                          fmt::join(found, ", ")),
+              "set run.dir to another directory, or move them elsewhere");
+}
 
 Resume::Resume(const RunSection& run, const CheckpointStore& store)
     : run_(run), store_(store), directory_(run.dir), line_(ReadLine(directory_)) {

@@ -36,6 +36,9 @@ struct ResumePlan {
   std::optional<std::filesystem::path> history;  // whose logs go before the line's own; none: this run's
 };
 
+// Throws Error where the directory holds, under names that a run writes, what no run made.
+void RefuseFilesOfOthers(const std::filesystem::path& run);
+
 class Resume {
  public:
   // Finishes a move that was interrupted, and tidies unfinished checkpoints. Both must outlive this object.

@@ -344,6 +344,7 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
   std::optional<RunLock> lock;
   ranks.OnFirst([&] {
     lock.emplace(setup.run.dir);
+    RefuseFilesOfOthers(setup.run.dir);
     WarnOfUnusedGpu(setup.run);
   });
   StepWork* work = nullptr;
