@@ -227,6 +227,17 @@ def test_responses_that_failed_midway_are_counted_and_not_learned_from(tmp_path,
     assert figures["actor/skipped_updates"] == 0 and math.isfinite(tensors["grad_norm"][0])
 
 
+def test_failures_of_earlier_refills_are_not_those_of_this_one(tmp_path, guesser):
+    """Every other prompt fails, and no group is mixed: each refill has as many failures as responses."""
+    model, rows = make_poisoned(guesser, tmp_path / "model"), tmp_path / "rows.jsonl"
+    prompts = [f"{POISON} =" if i % 2 else f"{i} =" for i in range(12)]
+    rows.write_text("".join(json.dumps({"prompt": p, "answer": "no"}) + "\n" for p in prompts))
+    changes = dict(data__train=f"[{rows}]", data__shuffle="false", rollout__max_tokens=1, reward__overlong_buffer=0)
+    changes |= dict(algorithm__dynamic_sampling="true", algorithm__max_refills=2, train__steps=1)
+    figures, _ = train(tmp_path / "run", model, **changes)
+    assert figures[1]["rollout/failed"] == 24 and figures[1]["rollout/refills"] == 2
+
+
 @pytest.mark.parametrize("penalty", [0.5, 2.0])
 def test_overlong_shaping_falls_from_the_buffer_to_the_limit(tmp_path, guesser, guesses, penalty):
     changes = STILL | dict(data__train=f"[{guesses}]", train__steps=1, algorithm__entropy_bonus=1e-6)

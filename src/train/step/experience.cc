@@ -32,11 +32,12 @@ SamplingOptions TrainingSampling(const RlConfig& config, const ModelText& text) 
 void RecordSampledAlone(Rollout* rollout) { rollout->support = {1, rollout->tokens, rollout->logprobs}; }
 
 // Nothing can be learned from failures, and a model that only fails will go on doing so.
-void RequireAnyResponse(const Experience& experience) {
-  if (experience.failed < static_cast<int64_t>(experience.rollouts.size())) return;
-  const Rollout& first = experience.rollouts.front();
-  const std::string what = fmt::format("not one of {} responses could be generated; the first: {}",
-                                       experience.rollouts.size(), first.error);
+void RequireAnyResponse(std::span<const Rollout> rollouts) {
+  const auto failed = [](const Rollout& rollout) { return rollout.finish == FinishReason::kFailed; };
+  if (!std::ranges::all_of(rollouts, failed)) return;
+  const Rollout& first = rollouts.front();
+  const std::string what =
+      fmt::format("not one of {} responses could be generated; the first: {}", rollouts.size(), first.error);
   if (!first.not_finite) throw Error("rollout", what, "");
   throw NotFiniteError("rollout", what,
                        "go on from an earlier checkpoint (run.resume) with a smaller train.lr");
@@ -130,6 +131,7 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
   if (!Ranks::World().alone()) hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
   std::vector<Rollout> rollouts = GenerateOnRanks(engine_, requests, TrainingSampling(config_, text_), hooks);
   CheckStopTogether();
+  RequireAnyResponse(rollouts);
   for (Rollout& rollout : rollouts) {
     experience->failed += rollout.finish == FinishReason::kFailed;
     if (rollout.support.columns == 0) RecordSampledAlone(&rollout);
@@ -137,7 +139,6 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
   }
   experience->generate_seconds += SecondsSince(start);
   experience->decode_batch = std::max(experience->decode_batch, engine_.stats().decode_batch);
-  RequireAnyResponse(*experience);
   return pending;
 }
 
