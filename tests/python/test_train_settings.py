@@ -186,6 +186,14 @@ def test_a_step_whose_responses_are_all_left_out_says_so(tmp_path, policy):
     assert [line["data"].get("actor/updates") for line in read_metrics(tmp_path / "run")][-2:] == [0, 0]
 
 
+def test_a_step_that_dynamic_sampling_left_empty_says_why_and_shows_no_figures_of_nothing(tmp_path, policy):
+    changes = dict(rollout__max_tokens=1, reward__overlong_buffer=0, log__console="true", eval__files="[]")
+    changes |= dict(algorithm__dynamic_sampling="true", algorithm__max_refills=2, train__steps=1)
+    said = run_augur("train", small_config(tmp_path, policy, **changes)).stderr
+    assert "step 1 made no update: every response was left out (algorithm.dynamic_sampling, 2 refills)" in said
+    assert "no update" in said.splitlines()[-1] and "nan" not in said
+
+
 def test_skipping_equal_groups_leaves_exactly_those_out(tmp_path, guesser, guesses):
     changes = EVERYONE | dict(data__train=f"[{guesses}]", rollout__prompts=8, rollout__group=2, train__minibatch=8)
     [(whole, _)], _ = dump(tmp_path / "whole", guesser, train__epochs=1, **changes)

@@ -392,6 +392,9 @@ void RlWork::WarnOfNoUpdate(int64_t step, const Metrics& metrics) {
   std::vector<std::string> settings;
   if (config_.algorithm.drop_truncated) settings.emplace_back("algorithm.drop_truncated");
   if (config_.algorithm.skip_equal_groups) settings.emplace_back("algorithm.skip_equal_groups");
+  if (config_.algorithm.dynamic_sampling) {
+    settings.push_back(fmt::format("algorithm.dynamic_sampling, {} refills", metrics.at("rollout/refills")));
+  }
   fmt::print(stderr, "augur: warning: step {} made no update: every response was left out{}\n", step,
              settings.empty() ? "" : fmt::format(" ({})", fmt::join(settings, ", ")));
 }
@@ -401,12 +404,14 @@ std::string RlWork::Headline(const Metrics& metrics) const {
     const auto found = metrics.find(name);
     return found == metrics.end() ? std::nan("") : found->second;
   };
-  std::string text =
-      fmt::format("reward {:.3f}  acc {:.1f}%", get("critic/score/mean"), 100 * get("critic/acc/mean"));
-  text +=
-      get("actor/updates") > 0 ? fmt::format("  masked {:.2f}%", 100 * get("mask/masked")) : "  no update";
-  if (state_.after) text += fmt::format("  held-out {:.1f}%", 100 * *state_.after);
-  return text;
+  std::vector<std::string> parts;
+  if (const double reward = get("critic/score/mean"); !std::isnan(reward)) {
+    parts.push_back(fmt::format("reward {:.3f}  acc {:.1f}%", reward, 100 * get("critic/acc/mean")));
+  }
+  parts.push_back(get("actor/updates") > 0 ? fmt::format("masked {:.2f}%", 100 * get("mask/masked"))
+                                           : "no update");
+  if (state_.after) parts.push_back(fmt::format("held-out {:.1f}%", 100 * *state_.after));
+  return fmt::format("{}", fmt::join(parts, "  "));
 }
 
 void RlWork::Finish(int64_t step, double seconds) {
