@@ -80,6 +80,16 @@ def test_a_checkpoint_outlives_the_model_it_began_with(policy, tmp_path):
     AutoModelForCausalLM.from_pretrained(tmp_path / "out")
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_the_runs_own_tokenizer_serves_where_the_model_is_gone(policy, tmp_path, end):
+    model = tmp_path / "model"
+    shutil.copytree(policy, model)
+    run_augur("sft", sft_config(tmp_path, model))
+    shutil.rmtree(model)
+    done = run_augur("export", f"{tmp_path}/sft/checkpoints/global_step_2{end}", tmp_path / "out")
+    assert done.stderr == "" and (tmp_path / "out" / "tokenizer.json").exists()
+
+
 def sft_config(tmp_path, model):
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"prompt": "3 1 2", "answer": "1 2 3"}) + "\n")

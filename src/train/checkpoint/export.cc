@@ -96,7 +96,7 @@ Export ExportCheckpoint(const fs::path& checkpoint, const fs::path& out, std::op
         AllocateModel(ParseModelConfig(source.at("config"), path.string()), type, at::Device(at::kCPU));
     FillFromMaster(checkpoint, model);
     SaveModel(model, out);
-    const fs::path run = fs::absolute(checkpoint).lexically_normal().parent_path().parent_path();
+    const fs::path run = (fs::absolute(checkpoint) / ".." / "..").lexically_normal();
     made.has_tokenizer =
         CopyTokenizer(source.at("path").get<std::string>(), out) || CopyTokenizer(run / kRunModel, out);
   } catch (const Json::exception& fault) {
