@@ -469,6 +469,17 @@ def test_what_waits_is_the_same_after_a_resume(tmp_path, guesser):
         assert any(straight[step][name] > 0 for step in (3, 4)), name
     one, other = (without_times(read_metrics(tmp_path / name / "run")) for name in ("straight", "resumed"))
     assert one == other
+    batches = [[line["data"]["perf/decode_batch"] for line in read_metrics(tmp_path / name / "run")]
+               for name in ("straight", "resumed")]  # fmt: skip
+    assert batches[0] == batches[1] and all(batches[0])
+
+
+def test_a_run_at_its_last_step_has_none_to_dump(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=1, eval__files="[]")
+    run_augur("train", config)
+    done = run_augur("train", config, "--dump-step", tmp_path / "dump", check=False)
+    assert done.returncode == 2 and "last step" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "dump").exists()
 
 
 def test_a_run_taken_back_stands_there_and_shows_each_step_once(tmp_path, policy):

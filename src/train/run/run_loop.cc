@@ -161,6 +161,11 @@ void Loop::Begin() {
   } else if (work_.EvaluationDue(0)) {
     unlogged_.emplace();
   }
+  if (setup_.single_step && step_ >= setup_.steps) {
+    throw Error(run_.string(),
+                fmt::format("the run has come to its last step, {}: there is none to dump", step_),
+                "set run.dir to another directory, or raise train.steps");
+  }
   if (plan.checkpoint && !plan.leaves_all) saved_step_ = step_;
   ranks_.Together([] {});  // all have read what the first may move
   ranks_.OnFirst([&] {
