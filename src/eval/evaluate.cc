@@ -75,13 +75,29 @@ PromptScores SummarizePrompt(const EvaluationTask& task, const Prompt& prompt,
   return scored;
 }
 
+// Why no response to a prompt will have a part in the figures, as far as can be told without one: its row
+// could not be read, or its verifier cannot use the answer. Empty where there is no reason.
+std::string FaultOfRow(const Prompt& prompt, const Scorer& scorer) {
+  if (!prompt.fault.empty()) return prompt.fault;
+  if (scorer.uses_python()) return "";
+  const Score score = scorer.Start({&prompt, ""}).get();
+  return score.failed ? prompt.Where() + ": " + score.error : "";
+}
+
 }  // namespace
 
 void CheckEvaluation(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-                     const Engine& engine) {
+                     const Scorer& scorer, const Engine& engine) {
   constexpr int64_t kMostResponses = 1 << 20;
   engine.CheckOptions(EvaluationSampling(config, text), /*has_text=*/true);
   const auto count = static_cast<int64_t>(prompts.prompts.size());
+  const auto is_bad = [&](const Prompt& prompt) { return !FaultOfRow(prompt, scorer).empty(); };
+  if (count > 0 && std::ranges::all_of(prompts.prompts, is_bad)) {
+    throw Error("eval.files",
+                fmt::format("not one of {} rows can be evaluated; the first: {}", count,
+                            FaultOfRow(prompts.prompts.front(), scorer)),
+                "correct them, or evaluate on other files");
+  }
   if (count > 0 && config.eval.samples > kMostResponses / count) {
     throw Error("eval.samples",
                 fmt::format("{} responses to {} prompts are more than {}", config.eval.samples, count,

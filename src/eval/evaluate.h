@@ -41,9 +41,9 @@ struct Evaluation {
 Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks = {});
 
 // Throws Error where the section eval asks for what the engine cannot sample, or for more responses than
-// memory holds.
+// memory holds, and where not one of its rows can be evaluated.
 void CheckEvaluation(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
-                     const Engine& engine);
+                     const Scorer& scorer, const Engine& engine);
 
 // How the section eval says to sample.
 SamplingOptions EvaluationSampling(const RlConfig& config, const ModelText& text);

@@ -18,6 +18,7 @@ from train_runs import (
     make_guesser,
     read_metrics,
     small_config,
+    stands_at,
     start,
     wait_for_step,
     without_times,
@@ -248,6 +249,23 @@ def test_an_evaluation_is_held_to_the_same_limit(name, tmp_path, guesses):
     assert done.returncode == 2 and re.search(r"data.jsonl:\d+: ", last) and "ValueError" in last
     assert ("not one of the held-out 24" if name == "fails" else "of the held-out 24") in last
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_failing_evaluation_leaves_the_finished_steps(tmp_path, guesses):
+    held = tmp_path / "held.jsonl"
+    held.write_text(json.dumps({"prompt": "1 =", "answer": ANSWER, "data_source": "held"}) + "\n")
+    rewards = tmp_path / "own.py"
+    text = "def score(data_source, solution_str, ground_truth, extra_info):\n"
+    rewards.write_text(f"{text}    return float(len(solution_str) % 2 if data_source == 'guess' else [][0])\n")
+    changes = dict(eval__files=f"[{held}]", eval__at_start="false", eval__every=2, checkpoint__every=2, train__steps=3)
+    config = small_config(tmp_path, **(guesses | changes | {"reward__python": f"{rewards}:score"}))
+    done = run_augur("train", config, check=False)
+    assert done.returncode == 2 and "held.jsonl:1" in done.stderr.splitlines()[-1]
+    assert stands_at(tmp_path / "run") == 2
+    rewards.write_text(f"{text}    return float(len(solution_str) % 2)\n")
+    run_augur("train", config, "run.resume_changed=true")
+    lines = read_metrics(tmp_path / "run")
+    assert [line["step"] for line in lines] == [1, 2, 3] and "val-core/held/acc/mean@2" in lines[1]["data"]
 
 
 def test_responses_are_scored_while_others_are_generated(tmp_path, guesses, monkeypatch):

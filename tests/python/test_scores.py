@@ -138,10 +138,12 @@ def test_prompts_that_fail_are_counted_alike_in_training_and_eval(tmp_path, poli
         assert "val-core/sort/acc/mean@2" in line["data"] and "val-core/puzzles/acc/mean@2" not in line["data"]
 
 
-def test_an_evaluation_without_a_prompt_that_works_stops_the_run(tmp_path, policy):
-    data = rows(tmp_path / "rows.jsonl", {"prompt": "1 2 =", "answer": ["a", "list"]})
-    done = run_augur("train", small_config(tmp_path, policy, eval__files=f"[{data}]"), check=False)
-    assert done.returncode == 2 and f"{data}:1: " in done.stderr and "could be evaluated" in done.stderr
+def test_an_evaluation_without_a_row_that_can_be_scored_stops_the_run_before_any_step(tmp_path, policy):
+    data = rows(tmp_path / "rows.jsonl", {"prompt": "1 2 =", "answer": ["a", "list"]}, {"prompt": "3 =", "answer": []})
+    config = small_config(tmp_path, policy, eval__files=f"[{data}]", eval__at_start="false", log__console="false")
+    done = run_augur("train", config, check=False)
+    assert done.returncode == 2 and f"{data}:1: " in done.stderr and "not one of 2 rows" in done.stderr
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "run" / "config.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ class Loop {
   void Load(const fs::path& checkpoint, bool keep_waiting);
   void Steps();
   void FinishStep();
+  bool OutlivesEvaluation(const std::exception& fault) const;
   void Log(const Metrics& figures);
   void Save();
   void WriteState(const fs::path& directory);
@@ -257,12 +258,31 @@ void Loop::Steps() {
   }
 }
 
+// Whether to keep the finished step whose evaluation failed: the model is sound, and all ranks, which fail at
+// the same place, can save it.
+bool Loop::OutlivesEvaluation(const std::exception& fault) const {
+  const auto lost = dynamic_cast<const LostRank*>(&fault);
+  if (lost != nullptr || setup_.single_step || step_ == 0 || saved_step_ == step_) return false;
+  const auto error = dynamic_cast<const Error*>(&fault);
+  const auto elsewhere = dynamic_cast<const FailedElsewhere*>(&fault);
+  const bool broke_down = dynamic_cast<const NotFiniteError*>(&fault) != nullptr;
+  const bool sound = (error != nullptr || elsewhere != nullptr) && !broke_down;
+  return ranks_.Max(sound ? 0 : 1) == 0;
+}
+
 void Loop::FinishStep() {
   const bool evaluates = work_.EvaluationDue(step_);
   std::string note;
   if (evaluates) {
     const auto start = Clock::now();
-    note = work_.Evaluate(step_, watch_, &*unlogged_);
+    try {
+      note = work_.Evaluate(step_, watch_, &*unlogged_);
+    } catch (const Stopped&) {
+      throw;
+    } catch (const std::exception& fault) {
+      if (OutlivesEvaluation(fault)) Save();
+      throw;
+    }
     if (step_ > 0) seconds_ += SecondsSince(start);
   }
   Log(*unlogged_);

@@ -226,7 +226,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
         text_, DataWithinContext(config), config.eval.files,
         {.limit = config.eval.prompts, .keep_bad_rows = true, .keep_columns = !config.reward.python.empty()});
     verifiers_.merge(NamesBySource(scorer_, eval_prompts_->prompts));
-    CheckEvaluation(config, text_, *eval_prompts_, engine_);
+    CheckEvaluation(config, text_, *eval_prompts_, scorer_, engine_);
   }
   WarnOfShortContext(config);
   if (config.log.console) fmt::print(stderr, "responses are scored: {}\n", DescribeNames(verifiers_));
