@@ -29,8 +29,7 @@ namespace augur {
       "auto goes on from where the run stands, never begins anew, a step or a checkpoint's path goes on "    \
       "from there. What that leaves behind is moved aside; the same command again goes on.")                 \
   KEY(bool, resume_changed, false, MayChange(),                                                              \
-      "Go on although the configuration, a data file or the file of reward.python differs from the "         \
-      "checkpoint's.")
+      "Go on although the configuration, or a file that the run reads, differs from the checkpoint's.")
 struct RunSection {
   AUGUR_RUN_KEYS(AUGUR_KEY_MEMBER)
   void Fields(FieldList& list);

@@ -10,6 +10,29 @@
 #include "data/task.h"
 
 namespace augur {
+namespace {
+
+namespace fs = std::filesystem;
+
+FileFingerprint Whole(const std::string& path) {
+  const MappedFile file(path);
+  return {path, file.bytes().size(), fmt::format("{:016x}", Checksum(file.bytes()))};
+}
+
+FileFingerprint Sampled(const std::string& path) {
+  constexpr size_t kPieces = 64, kPiece = 64 << 10;
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  if (bytes.size() <= kPieces * kPiece) return Whole(path);
+  std::vector<std::byte> read;
+  for (size_t i = 0; i < kPieces; ++i) {
+    const auto piece = bytes.subspan((bytes.size() - kPiece) * i / (kPieces - 1), kPiece);
+    read.insert(read.end(), piece.begin(), piece.end());
+  }
+  return {path, bytes.size(), fmt::format("{:016x}", Checksum(read))};
+}
+
+}  // namespace
 
 std::vector<FileFingerprint> Fingerprint(const std::vector<std::string>& files) {
   std::vector<FileFingerprint> found;
@@ -18,9 +41,25 @@ std::vector<FileFingerprint> Fingerprint(const std::vector<std::string>& files) 
         std::ranges::any_of(found, [&](const FileFingerprint& file) { return file.path == path; });
     if (known || IsTask(path)) continue;
     for (const std::string& part : DataFiles(path)) {
-      const MappedFile file(part);
-      found.push_back({part, file.bytes().size(), fmt::format("{:016x}", Checksum(file.bytes()))});
+      found.push_back(Whole(part));
     }
+  }
+  return found;
+}
+
+std::vector<FileFingerprint> FingerprintText(const fs::path& model) {
+  std::vector<FileFingerprint> found;
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    if (fs::is_regular_file(model / name)) found.push_back(Whole((model / name).string()));
+  }
+  return found;
+}
+
+std::vector<FileFingerprint> FingerprintWeights(const fs::path& model) {
+  std::vector<FileFingerprint> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model)) {
+    if (entry.path().extension() == ".safetensors") found.push_back(Sampled(entry.path().string()));
   }
   return found;
 }

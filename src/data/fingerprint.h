@@ -1,6 +1,7 @@
-// Data files as they were when a run read them, so that a resumed run notices a changed one.
+// Files as they were when a run read them, so that a resumed run notices a changed one.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@ struct FileFingerprint {
 
 // Of each file, once; tasks (data/task.h) follow from their names and are passed over.
 std::vector<FileFingerprint> Fingerprint(const std::vector<std::string>& files);
+
+// Of the files of a model's directory that decide its shape and its tokens: config.json,
+// generation_config.json, tokenizer.json and tokenizer_config.json, where they are.
+std::vector<FileFingerprint> FingerprintText(const std::filesystem::path& model);
+// Of its safetensors files: the checksum is that of 64 pieces of 64 KiB, evenly spaced from the first to the
+// last byte, or of the whole file where that is less, so that a large model does not delay a start.
+std::vector<FileFingerprint> FingerprintWeights(const std::filesystem::path& model);
 
 Json ToJson(const std::vector<FileFingerprint>& files);
 

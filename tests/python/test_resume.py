@@ -391,3 +391,26 @@ def test_a_run_begins_beside_files_of_other_names_and_where_one_was_killed_at_on
     assert steps_of(early) == [0, 1] and not abandoned(early)
 
 
+def test_files_of_the_model_that_a_resumed_run_depends_on_are_compared(tmp_path, policy):
+    other = make_policy(tmp_path / "other", seed=1)
+    models = {name: shutil.copytree(policy, tmp_path / name) for name in ("base", "reference")}
+    changes = dict(eval__files="[]", train__steps=1, lora__rank=2)
+    changes |= dict(model__reference=models["reference"], algorithm__kl_coef=0.1)
+    config = small_config(tmp_path, models["base"], **changes)
+    run_augur("train", config)
+    for name, file in [("base", "model.safetensors"), ("reference", "model.safetensors"), ("base", "tokenizer.json")]:
+        path = models[name] / file
+        right = path.read_bytes()
+        path.write_bytes((other / file).read_bytes() + b" " * (file == "tokenizer.json"))
+        done = run_augur("train", config, "train.steps=2", check=False)
+        assert done.returncode == 2 and str(path) in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        path.write_bytes(right)
+    run_augur("train", config, "train.steps=2")
+
+
+def test_weights_that_come_from_the_checkpoint_may_change(tmp_path, policy):
+    model = shutil.copytree(policy, tmp_path / "model")
+    config = small_config(tmp_path, model, eval__files="[]", train__steps=1)
+    run_augur("train", config)
+    shutil.copy(make_policy(tmp_path / "other", seed=1) / "model.safetensors", model)
+    run_augur("train", config, "train.steps=2")

@@ -13,6 +13,15 @@ namespace augur {
 
 bool UsesLora(const LoraSection& lora) { return lora.rank > 0 || !lora.adapter.empty(); }
 
+std::vector<std::string> FrozenModels(const ModelSection& model, const LoraSection& lora,
+                                      bool with_reference) {
+  std::vector<std::string> frozen;
+  if (UsesLora(lora) || (with_reference && model.reference.empty())) frozen.push_back(model.path);
+  if (!lora.adapter.empty()) frozen.push_back(lora.adapter);
+  if (with_reference && !model.reference.empty()) frozen.push_back(model.reference);
+  return frozen;
+}
+
 void TakeAdapterDirectory(ModelSection* model, LoraSection* lora) {
   const std::string directory = ModelDirectory(model->path);
   if (!IsAdapter(directory)) return;

@@ -15,6 +15,11 @@ inline constexpr const char* kRunAdapter = "adapter";
 // Whether the run trains adapters.
 bool UsesLora(const LoraSection& lora);
 
+// The models whose weights stay as they are while the run trains: the base of adapters, with the adapter it
+// begins from, and the reference of a KL penalty.
+std::vector<std::string> FrozenModels(const ModelSection& model, const LoraSection& lora,
+                                      bool with_reference);
+
 // A model.path that is an adapter's directory becomes lora.adapter, and its base the model.
 void TakeAdapterDirectory(ModelSection* model, LoraSection* lora);
 

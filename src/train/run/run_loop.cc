@@ -64,6 +64,17 @@ bool ConcernsLearningAlone(const std::string& change) {
                              [&](std::string_view section) { return change.starts_with(section); });
 }
 
+// What the run reads at every start, so that a resumed one depends on it.
+std::vector<FileFingerprint> FilesNow(const RunSetup& setup) {
+  std::vector<FileFingerprint> files = Fingerprint(setup.data_files);
+  const auto add = [&](std::vector<FileFingerprint> more) {
+    files.insert(files.end(), more.begin(), more.end());
+  };
+  add(FingerprintText(ModelDirectory(setup.model.path)));
+  for (const std::string& model : setup.frozen_models) add(FingerprintWeights(ModelDirectory(model)));
+  return files;
+}
+
 class Loop {
  public:
   Loop(const RunSetup& setup, StepWork& work);
@@ -108,7 +119,7 @@ Loop::Loop(const RunSetup& setup, StepWork& work)
       work_(work),
       run_(setup.run.dir),
       store_(run_),
-      data_(ranks_.first() ? Fingerprint(setup.data_files) : std::vector<FileFingerprint>()),
+      data_(ranks_.first() ? FilesNow(setup) : std::vector<FileFingerprint>()),
       model_config_(ReadModelConfig(setup.model.path).source) {
   watch_ = [this](const Stage& stage) {
     stage_ = stage.name;

@@ -65,7 +65,8 @@ struct RunSetup {
   const LogSection& log;
   int64_t steps = 0;
   std::vector<std::string> data_files;
-  std::string yaml;  // every key
+  std::vector<std::string> frozen_models;  // whose weights do not come from the checkpoint on resume
+  std::string yaml;                        // every key
   // Names the keys in which a saved configuration computes something else.
   std::function<std::vector<std::string>(const std::filesystem::path& file)> config_changes;
   // Names the change of steps that gives the learning rate another course; empty where there is none.

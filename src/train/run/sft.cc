@@ -184,6 +184,7 @@ RunResult RunSft(const SftConfig& given) {
       .log = config.log,
       .steps = config.sft.steps,
       .data_files = config.data.train,
+      .frozen_models = FrozenModels(config.model, config.lora, /*with_reference=*/false),
       .yaml = ToYaml(FieldsOf(resolved)),
       .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadSftConfig(file), config); },
       .schedule_change = [&](const fs::path& file) { return ScheduleChange(ReadSftConfig(file), config); }};

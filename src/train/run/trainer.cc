@@ -476,6 +476,7 @@ TrainOutcome RunTraining(const RlConfig& given, const TrainOptions& options) {
       .log = config.log,
       .steps = config.train.steps,
       .data_files = files,
+      .frozen_models = FrozenModels(config.model, config.lora, config.algorithm.kl_coef != 0),
       .yaml = ToYaml(FieldsOf(resolved)),
       .config_changes = [&](const fs::path& file) { return ChangedKeys(ReadRlConfig(file), config); },
       .schedule_change = [&](const fs::path& file) { return ScheduleChange(ReadRlConfig(file), config); },
