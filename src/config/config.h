@@ -111,8 +111,8 @@ struct DataSection {
       "Empty: none.")                                                                                        \
   KEY(int64_t, workers, 0, AtLeast(0).AtMost(1024).MayChange(),                                              \
       "Processes that run it while generation goes on; 0: one per core, 8 at most.")                         \
-  KEY(double, timeout_s, 30, Above(0).MayChange(), "Seconds it may take for one response.")                  \
-  KEY(std::string, interpreter, "", MayChange(),                                                             \
+  KEY(double, timeout_s, 30, Above(0), "Seconds it may take for one response.")                              \
+  KEY(std::string, interpreter, "", kAny,                                                                    \
       "The Python that runs it. Empty: the one that runs Augur, or that Augur was set up with.")             \
   KEY(double, error_score, 0, kAny,                                                                          \
       "The score of a response whose verifier or function failed; such are counted.")                        \

@@ -259,7 +259,16 @@ def test_what_does_not_change_the_trajectory_may_change(tmp_path, config, change
 
 @pytest.mark.parametrize(
     "change",
-    ["train.lr=0.02", "run.seed=1", "rollout.max_tokens=9", "mask.delta=0.1", "eval.samples=3", "run.threads=2"],
+    [
+        "train.lr=0.02",
+        "run.seed=1",
+        "rollout.max_tokens=9",
+        "mask.delta=0.1",
+        "eval.samples=3",
+        "run.threads=2",
+        "reward.timeout_s=31",
+        "reward.interpreter=python3",
+    ],
 )
 def test_what_changes_the_trajectory_or_its_measure_may_not(tmp_path, config, change):
     done = run_augur("train", config, change, check=False)
@@ -298,6 +307,8 @@ def test_a_run_of_other_settings_that_saved_nothing_is_moved_aside(tmp_path, pol
     assert steps_of(tmp_path / "run") == [0, 1]
     [old] = abandoned(tmp_path / "run")
     assert steps_of(old)[:3] == [0, 1, 2]
+
+
 def test_a_run_whose_checkpoints_are_gone_is_not_begun_again_over_its_results(tmp_path, config):
     run = tmp_path / "run"
     for number in (1, 2):
