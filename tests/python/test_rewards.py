@@ -437,6 +437,13 @@ def test_columns_of_the_row_reach_the_function(tmp_path, guesses):
     assert metrics[0]["data"]["critic/score/max"] == 3
 
 
+def test_columns_of_the_row_reach_the_function_in_an_evaluation(tmp_path, guesses):
+    rows = [{"prompt": f"{i} =", "answer": ANSWER, "note": {"value": i}} for i in range(4)]
+    options = {"samples": 2, "max_tokens": 2, "threads": 1, "reward_workers": 1}
+    figures = augur.evaluate(guesses["policy"], rows, reward=function(tmp_path, "noted"), **options)
+    assert figures["overall"]["score"] == 1.5
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
