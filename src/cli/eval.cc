@@ -51,9 +51,11 @@ class EvalRun {
         text_(ModelText::FromDirectory(options.engine.model, data_)),
         loaded_(LoadEngine(options.engine)) {
     data_.max_prompt_tokens = INT64_MAX;  // the engine names those that are too long for the model
-    prompts_ = LoadPrompts(
-        *text_, data_, options.files,
-        {.limit = options.limit, .keep_bad_rows = true, .keep_columns = scorer_.uses_python()});
+    prompts_ = LoadPrompts(*text_, data_, options.files,
+                           {.limit = options.limit,
+                            .keep_bad_rows = true,
+                            .keep_columns = scorer_.uses_python(),
+                            .answer_required = !scorer_.uses_python()});
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
     verifiers_ = NamesBySource(scorer_, prompts_.prompts);
   }

@@ -97,6 +97,7 @@ TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
   columns.keep_bad_rows = options.keep_bad_rows;
   columns.whole_answers = options.whole_answers;
   columns.keep_columns = options.keep_columns;
+  columns.answer_required = options.answer_required || !data.answer_key.empty();
   const auto limit = static_cast<size_t>(options.limit);
   std::vector<Prompt> prompts;
   for (const std::string& file : files) {

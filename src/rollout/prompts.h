@@ -47,6 +47,8 @@ struct LoadOptions {
   bool keep_bad_rows = false;  // see PromptColumns; they have no tokens
   bool whole_answers = false;  // see PromptColumns
   bool keep_columns = false;   // see PromptColumns
+  // Otherwise a row may have none, unless data.answer_key names its column.
+  bool answer_required = true;
 };
 
 // All prompts of the files, tokenized. Says on standard error how many were left out or cut for their length.

@@ -90,6 +90,9 @@ def lazily(completions, **columns):
 def odd(data_source, solution_str, ground_truth, extra_info):
     return {{"score": 0.5, "pred": "\\ud800", "huge": 10**400}}
 
+def unanswered(completions, answer, ground_truth, **columns):
+    return [0.5 if right is None and truth is None else 0.0 for right, truth in zip(answer, ground_truth)]
+
 def other(a, b):
     return 0
 """
@@ -185,6 +188,23 @@ def test_what_a_function_returns_need_not_be_tidy(name, tmp_path, guesses):
     metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, name))
     assert all(line["data"]["critic/score/mean"] == 0.5 for line in metrics)
     assert all(line["data"]["reward/errors"] == 0 for line in metrics)
+
+
+def test_a_function_needs_no_answer(tmp_path, guesses):
+    rows = [{"prompt": f"{i} =", "note": {"value": i}} for i in range(4)]
+    data = tmp_path / "asked.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {"data__train": f"[{data}]", "eval__files": f"[{data}]", "rollout__prompts": 4}
+    metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, "unanswered"), **changes)
+    assert [line["data"].get("critic/score/mean") for line in metrics] == [None, 0.5, 0.5]
+    assert metrics[-1]["data"]["val-aux/asked/reward/mean@2"] == 0.5
+    options = {"samples": 2, "max_tokens": 2, "threads": 1, "reward_workers": 1}
+    figures = augur.evaluate(guesses["policy"], rows, reward=function(tmp_path, "unanswered"), **options)
+    assert figures["overall"]["score"] == 0.5
+    config = small_config(tmp_path, name="verified", **(guesses | changes))
+    assert "no answer" in run_augur("train", config, check=False).stderr
+    named = run_augur("train", config, f"reward.python={function(tmp_path, 'trl')}", "data.answer_key=a", check=False)
+    assert 'no answer in the column "a"' in named.stderr
 
 
 def test_a_file_may_be_named_as_a_module_is(tmp_path, guesses):

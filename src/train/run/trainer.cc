@@ -209,8 +209,9 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       options_(options),
       device_(RunDevice(config.run)),
       text_(ModelText::FromDirectory(config.model.path, config.data)),
-      prompts_(LoadPrompts(text_, DataWithinContext(config), config.data.train,
-                           {.keep_columns = !config.reward.python.empty()})),
+      prompts_(LoadPrompts(
+          text_, DataWithinContext(config), config.data.train,
+          {.keep_columns = !config.reward.python.empty(), .answer_required = config.reward.python.empty()})),
       scorer_(MakeScorer(config.reward)),
       verifiers_(NamesBySource(scorer_, prompts_.prompts)),
       model_(LoadPolicy(config, device_)),
@@ -222,9 +223,11 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       overlaps_(Overlaps(config, device_) && Ranks::World().alone()),  // two threads cannot share a group
       worker_(device_) {
   if (!config.eval.files.empty()) {
-    eval_prompts_ = LoadPrompts(
-        text_, DataWithinContext(config), config.eval.files,
-        {.limit = config.eval.prompts, .keep_bad_rows = true, .keep_columns = !config.reward.python.empty()});
+    eval_prompts_ = LoadPrompts(text_, DataWithinContext(config), config.eval.files,
+                                {.limit = config.eval.prompts,
+                                 .keep_bad_rows = true,
+                                 .keep_columns = !config.reward.python.empty(),
+                                 .answer_required = config.reward.python.empty()});
     verifiers_.merge(NamesBySource(scorer_, eval_prompts_->prompts));
     CheckEvaluation(config, text_, *eval_prompts_, scorer_, engine_);
   }
