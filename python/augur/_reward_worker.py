@@ -18,9 +18,10 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from numbers import Number
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 _SOCKET = 3
@@ -51,7 +52,7 @@ def load(file: str, name: str) -> Callable:
 
 
 class Reward(NamedTuple):
-    call: Callable[[list[dict]], Sequence]  # the function's result for each response
+    call: Callable[[list[dict]], tuple[list, dict[str, float]]]  # a result for each response, and figures of them all
     takes_groups: bool  # in one call
 
 
@@ -68,9 +69,15 @@ def adapt(function: Callable) -> Reward:
         return arguments if takes_all else {k: v for k, v in arguments.items() if k in names}
 
     if "solution_str" in names:
-        return Reward(lambda responses: [function(**chosen(_verl_arguments(r))) for r in responses], False)
-    if "completions" in names or (takes_all and required <= {"prompts"}):
-        return Reward(lambda responses: _listed(function(**chosen(_trl_arguments(responses))), len(responses)), True)
+        return Reward(lambda responses: ([function(**chosen(_verl_arguments(r))) for r in responses], {}), False)
+    if names & {"completions", "completion_ids"} or (takes_all and required <= {"prompts"}):
+
+        def call(responses: list[dict]) -> tuple[list, dict[str, float]]:
+            log = MetricLog()
+            scores = function(**chosen(_trl_arguments(responses) | _trl_services(log)))
+            return _listed(scores, len(responses)), log.means()
+
+        return Reward(call, True)
     listed = ", ".join(p.name for p in parameters)
     raise Unusable(
         f"takes ({listed}), which is neither TRL's f(prompts, completions, **columns) nor verl's "
@@ -97,13 +104,37 @@ def _trl_arguments(responses: list[dict]) -> dict:
     return {**columns, "prompts": prompts, "completions": completions, "completion_ids": ids}
 
 
-def _listed(scores: object, count: int) -> Sequence:
+class MetricLog:
+    """What a function logs of the responses of a call."""
+
+    def __init__(self):
+        self._values: dict[str, list[float]] = {}
+
+    def add(self, name: str, value: float) -> None:
+        number = _figure(value)
+        if number is not None and name != "acc":  # as a figure of each response it would call all of them right
+            self._values.setdefault(str(name), []).append(number)
+
+    def means(self) -> dict[str, float]:
+        return {name: sum(values) / len(values) for name, values in self._values.items()}
+
+
+def _trl_services(log: MetricLog) -> dict:
+    """What TRL passes beside the columns. The step is not told: scores depend on responses alone, so that a run that
+    resumes repeats them."""
+    return {
+        "trainer_state": SimpleNamespace(global_step=0),
+        "log_extra": lambda column, values: None,  # its table of completions; log.tokens has its own
+        "log_metric": log.add,
+    }
+
+
+def _listed(scores: object, count: int) -> list:
     if inspect.iscoroutine(scores):
         scores = asyncio.run(scores)
-    if isinstance(scores, Iterator):
-        scores = list(scores)
-    if isinstance(scores, dict | str) or not hasattr(scores, "__len__"):
+    if isinstance(scores, dict | str) or not isinstance(scores, Iterable):
         raise TypeError(f"a list of scores was expected, not {scores!r}")
+    scores = list(scores)
     if len(scores) != count:
         raise ValueError(f"{len(scores)} scores came back for {count} completion{'s' if count > 1 else ''}")
     return scores
@@ -118,6 +149,13 @@ def _number(value: object) -> float:
     return number
 
 
+def _figure(value: object) -> float | None:
+    try:
+        return _number(value)
+    except (TypeError, ValueError, OverflowError):  # an array, or not finite: nothing to average
+        return None
+
+
 def result_of(score: object) -> dict:
     """A score, or verl's dict with one, as the engine reads it."""
     if inspect.iscoroutine(score):
@@ -127,11 +165,9 @@ def result_of(score: object) -> dict:
         if "score" not in score:
             raise KeyError(f"the result has no 'score', only {', '.join(map(str, score))}")
         for name, value in score.items():
-            if name != "score" and (isinstance(value, Number) or hasattr(value, "item")):
-                try:
-                    figures[str(name)] = _number(value)
-                except (TypeError, ValueError, OverflowError):  # an array, or not finite: nothing to average
-                    continue
+            is_number = isinstance(value, Number) or hasattr(value, "item")
+            if name != "score" and is_number and _figure(value) is not None:
+                figures[str(name)] = _figure(value)
         answer = None if score.get("pred") is None else str(score["pred"])
         score = score["score"]
     elif isinstance(score, list | tuple) and score:
@@ -173,19 +209,18 @@ def _answer(reward: Reward, request: dict) -> dict:
     """Of a group whose call fails, the failure alone: the engine asks for its responses one by one then."""
     group = request.get("group")
     try:
-        scores = reward.call(group or [request])
+        scores, figures = reward.call(group or [request])
     except BaseException as error:
         return _described(error)
     may_lack = reward.takes_groups  # TRL's None: not applicable; in a function of verl's it is a forgotten return
-    answers = [
-        _NOT_SCORED if scores[i] is None and may_lack else _result_or_fault(scores[i]) for i in range(len(scores))
-    ]
+    answers = [_NOT_SCORED if score is None and may_lack else _result_or_fault(score, figures) for score in scores]
     return {"group": answers} if group else answers[0]
 
 
-def _result_or_fault(score: object) -> dict:
+def _result_or_fault(score: object, figures: dict[str, float]) -> dict:
     try:
-        return result_of(score)
+        result = result_of(score)
+        return result | {"figures": figures | result["figures"]}
     except BaseException as error:
         return _described(error)
 

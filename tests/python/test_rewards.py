@@ -90,6 +90,18 @@ def lazily(completions, **columns):
 def odd(data_source, solution_str, ground_truth, extra_info):
     return {{"score": 0.5, "pred": "\\ud800", "huge": 10**400}}
 
+def of_a_dict(completions, **columns):
+    return {{i: 0.5 for i in range(len(completions))}}.values()
+
+def overlong(completion_ids, **columns):
+    return [0.5 for _ in completion_ids]
+
+def served(completions, trainer_state, log_extra, log_metric, **columns):
+    log_extra("length", [len(text) for text in completions])
+    log_metric("logged", 1.0)
+    log_metric("logged", 2.0)
+    return [0.5 + trainer_state.global_step for _ in completions]
+
 def unanswered(completions, answer, ground_truth, **columns):
     return [0.5 if right is None and truth is None else 0.0 for right, truth in zip(answer, ground_truth)]
 
@@ -183,11 +195,19 @@ def test_a_function_that_fails_costs_its_response_alone(name, tmp_path, guesses)
     assert {"dies": "exit code 3", "hangs": "longer than reward.timeout_s (2 s)"}.get(name, "") in said
 
 
-@pytest.mark.parametrize("name", ["lazily", "odd"])
+@pytest.mark.parametrize("name", ["lazily", "odd", "of_a_dict"])
 def test_what_a_function_returns_need_not_be_tidy(name, tmp_path, guesses):
     metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, name))
     assert all(line["data"]["critic/score/mean"] == 0.5 for line in metrics)
     assert all(line["data"]["reward/errors"] == 0 for line in metrics)
+
+
+@pytest.mark.parametrize("name", ["overlong", "served"])
+def test_functions_of_trl_get_what_trl_passes(name, tmp_path, guesses):
+    metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, name))
+    for line in metrics:
+        assert line["data"]["critic/score/mean"] == 0.5 and line["data"]["reward/errors"] == 0
+        assert name == "overlong" or line["data"]["reward/logged/mean"] == 1.5
 
 
 def test_a_function_needs_no_answer(tmp_path, guesses):
