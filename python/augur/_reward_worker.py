@@ -8,6 +8,7 @@ order they were asked for. Imports nothing but the standard library, so that sta
 import asyncio
 import ctypes
 import faulthandler
+import functools
 import importlib.util
 import inspect
 import json
@@ -18,7 +19,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from numbers import Number
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,9 +130,18 @@ def _trl_services(log: MetricLog) -> dict:
     }
 
 
+@functools.cache
+def _runner() -> asyncio.Runner:
+    """One event loop for all calls in this process: clients keep connections that belong to it."""
+    return asyncio.Runner()
+
+
+def _awaited(result: object) -> object:
+    return _runner().run(result) if isinstance(result, Coroutine) else result
+
+
 def _listed(scores: object, count: int) -> list:
-    if inspect.iscoroutine(scores):
-        scores = asyncio.run(scores)
+    scores = _awaited(scores)
     if isinstance(scores, dict | str) or not isinstance(scores, Iterable):
         raise TypeError(f"a list of scores was expected, not {scores!r}")
     scores = list(scores)
@@ -158,8 +168,7 @@ def _figure(value: object) -> float | None:
 
 def result_of(score: object) -> dict:
     """A score, or verl's dict with one, as the engine reads it."""
-    if inspect.iscoroutine(score):
-        score = asyncio.run(score)
+    score = _awaited(score)
     figures, answer = {}, None
     if isinstance(score, dict):
         if "score" not in score:

@@ -26,7 +26,9 @@ from train_runs import (
 )
 
 FUNCTIONS = f"""
-import os, time
+import asyncio, os, time
+
+loops = []  # that live on, so that no other takes the place of one
 
 def trl(prompts, completions, answer, **columns):
     assert len(prompts) == len(completions) == len(answer) == len(columns["completion_ids"])
@@ -101,6 +103,14 @@ def served(completions, trainer_state, log_extra, log_metric, **columns):
     log_metric("logged", 1.0)
     log_metric("logged", 2.0)
     return [0.5 + trainer_state.global_step for _ in completions]
+
+async def awaited(completions, **columns):
+    loops.append(asyncio.get_running_loop())
+    return [0.5 if loops[0] is loops[-1] else 0.0 for _ in completions]
+
+async def awaited_each(data_source, solution_str, ground_truth, extra_info):
+    loops.append(asyncio.get_running_loop())
+    return 0.5 if loops[0] is loops[-1] else 0.0
 
 def unanswered(completions, answer, ground_truth, **columns):
     return [0.5 if right is None and truth is None else 0.0 for right, truth in zip(answer, ground_truth)]
@@ -208,6 +218,12 @@ def test_functions_of_trl_get_what_trl_passes(name, tmp_path, guesses):
     for line in metrics:
         assert line["data"]["critic/score/mean"] == 0.5 and line["data"]["reward/errors"] == 0
         assert name == "overlong" or line["data"]["reward/logged/mean"] == 1.5
+
+
+@pytest.mark.parametrize("name", ["awaited", "awaited_each"])
+def test_calls_of_an_async_function_share_an_event_loop(name, tmp_path, guesses):
+    metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, name))
+    assert all(line["data"]["critic/score/mean"] == 0.5 for line in metrics)
 
 
 def test_a_function_needs_no_answer(tmp_path, guesses):
