@@ -241,7 +241,7 @@ def prepare() -> None:
     if os.getppid() != parent:
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable()
+    faulthandler.enable(2)  # sys.stderr may be a notebook's, without a descriptor
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Reward functions in Python: TRL's and verl's, from a file or passed to augur.train."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -552,6 +554,12 @@ def test_a_closure_scores_as_a_file_does(tmp_path, guesses):
     run = augur.train(config, reward=score)
     assert weights(run.path) == weights(tmp_path / "file")
     assert run.metrics["critic/score/mean"] == scored[-1]["data"]["critic/score/mean"]
+
+
+def test_a_closure_scores_where_stderr_is_no_file(tmp_path, guesses):
+    with contextlib.redirect_stderr(io.StringIO()):
+        run = augur.train(small_config(tmp_path, **guesses), reward=lambda completions: [0.5] * len(completions))
+    assert run.metrics["critic/score/mean"] == 0.5
 
 
 def test_what_a_closure_raises_costs_its_response(tmp_path, guesses, capfd):
