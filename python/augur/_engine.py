@@ -26,8 +26,8 @@ def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = Non
         what = f"augur {args[0]}: cannot run inside a callback of the run under way"
         raise Error(f"{what}; call it after the run, or in another process")
     _processes.join()
-    messages: list[str] = []
-    results: list[dict] = [{}]
+    messages: list[bytes] = []
+    results: list[bytes] = [b"{}"]
     raised: list[BaseException] = []
 
     def step(number: int, steps: int, metrics: bytes) -> None:
@@ -39,11 +39,8 @@ def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = Non
             raised.append(error)
             signal.raise_signal(signal.SIGINT)
 
-    hooks = Hooks(
-        ERROR_HOOK(lambda message: messages.append(message.decode())),
-        STEP_HOOK(step) if on_step else STEP_HOOK(),
-        RESULT_HOOK(lambda result: results.append(json.loads(result))),
-    )
+    # Ctrl-C may be answered in any line of Python, and what is raised in a hook is lost: these two run none.
+    hooks = Hooks(ERROR_HOOK(messages.append), STEP_HOOK(step) if on_step else STEP_HOOK(), RESULT_HOOK(results.append))
     with _one_at_a_time:
         _callers.append(threading.get_ident())
         try:
@@ -53,7 +50,7 @@ def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = Non
     if raised:
         raise raised[0]
     if messages:
-        raise Error("\n".join(messages))
+        raise Error("\n".join(message.decode() for message in messages))
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
-    return results[-1]
+    return json.loads(results[-1])

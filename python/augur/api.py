@@ -40,8 +40,8 @@ def train(
     on_step: called after each step with its metrics, or with the step's number and its metrics where it takes two
         arguments. What it raises ends the run, saved, and is raised here.
 
-    Ctrl-C saves and returns the run as it stands, with run.stopped_by; the same call goes on from there. Errors are
-    augur.Error, in the words of the command line.
+    Ctrl-C saves and returns the run as it stands, with run.stopped_by; the same call goes on from there. Before the run
+    began it is KeyboardInterrupt. Errors are augur.Error, in the words of the command line.
     """
     for text in overrides:
         if not isinstance(text, str):
@@ -70,6 +70,8 @@ def train(
             result = call(["train", file, *overrides, *scored], step)
         except Error as error:
             raise Error(name(str(error))) from None
+    if result["stopped_by"] and not (Path(result["dir"]) / "config.yaml").exists():
+        raise KeyboardInterrupt(f"{result['stopped_by']} came before the run began")
     return Run(result["dir"], result["stopped_by"] or None)
 
 

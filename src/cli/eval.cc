@@ -14,6 +14,7 @@
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/flag_checks.h"
+#include "cli/load_or_stop.h"
 #include "cli/program.h"
 #include "eval/evaluate.h"
 #include "metrics/progress.h"
@@ -60,8 +61,8 @@ class EvalRun {
     verifiers_ = NamesBySource(scorer_, prompts_.prompts);
   }
 
+  // StopSignals must live.
   void Run() {
-    const StopSignals signals;
     Sample();
     const bool stopped = StopAgreed();
     if (!Ranks::World().first()) return;
@@ -251,8 +252,9 @@ void AddEvalCommand(CLI::App& app) {
       "Example: augur eval models/smollm2-135m-instruct --chat --data gsm8k_test.jsonl --samples 16 --output "
       "gsm8k.json");
   command->callback([options] {
+    const StopSignals signals;
     std::optional<EvalRun> run;
-    Ranks::World().Together([&] {
+    LoadOrStop([&] {
       for (const std::string& file : {options->output, options->responses}) {
         if (!file.empty() && Ranks::World().first()) RequireWritable(file);
       }

@@ -19,6 +19,7 @@
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/generate_input.h"
+#include "cli/load_or_stop.h"
 #include "cli/program.h"
 #include "cli/response_printer.h"
 #include "cli/stdin_on_ranks.h"
@@ -99,8 +100,8 @@ class Generate {
     CheckSupport(sampling_.support, sampling_.vocab_size > 0 ? sampling_.vocab_size : rows, "--top-logprobs");
   }
 
+  // StopSignals must live.
   void Run() {
-    const StopSignals signals;
     const auto start = Clock::now();
     Sample();
     seconds_ = SecondsSince(start);
@@ -264,8 +265,9 @@ void AddGenerateCommand(CLI::App& app) {
     const Ranks ranks = Ranks::World();
     ranks.OnFirst([&] { CheckInputs(*options); });
     const std::string stdin_text = options->tokens_input == "-" ? StdinOnRanks() : "";
+    const StopSignals signals;  // only now: Ctrl-C ends the wait for standard input at once
     std::optional<Generate> generate;
-    ranks.Together([&] { generate.emplace(*options, stdin_text); });
+    LoadOrStop([&] { generate.emplace(*options, stdin_text); });
     generate->Run();
   });
 }

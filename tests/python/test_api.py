@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 import traceback
 
 import numpy
@@ -118,6 +119,32 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
         _ = run.model_path
     run = augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=4")
     assert (run.stopped_by, run.step, run.finished) == (None, 4, True)
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_ctrl_c_before_anything_has_begun_is_a_keyboard_interrupt(command, tmp_path):
+    """While the reward function's file is still being loaded."""
+    begun, slow = tmp_path / "begun", tmp_path / "slow.py"
+    slow.write_text(
+        f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(6)\n\n"
+        "def score(completions, **columns):\n    return [1.0] * len(completions)\n"
+    )
+
+    def interrupt() -> None:
+        while not begun.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        if command == "train":
+            augur.train(SMALL, f"run.dir={tmp_path / 'run'}", reward=f"{slow}:score")
+        else:
+            augur.evaluate(MODEL, "task:sort:count=4:seed=12", samples=4, threads=1, reward=f"{slow}:score")
+    thread.join()
+    assert time.monotonic() - before < 5
 
 
 def test_errors_have_the_words_of_the_command_line(tmp_path):

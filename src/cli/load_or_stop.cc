@@ -1,0 +1,27 @@
+#include "cli/load_or_stop.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/stop_signals.h"
+#include "cli/exit_code.h"
+#include "ops/ranks.h"
+
+namespace augur {
+
+void LoadOrStop(const std::function<void()>& load) {
+  const Ranks ranks = Ranks::World();
+  try {
+    ranks.Together([&] {
+      std::optional<StopScope> scope;
+      if (ranks.alone()) scope.emplace();
+      load();
+    });
+  } catch (const Stopped&) {
+    fmt::print(stderr, "augur: stopped by {} before it began\n", StopSignals::Received());
+    throw ExitCode{kInterrupted};
+  }
+}
+
+}  // namespace augur
