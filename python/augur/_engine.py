@@ -1,12 +1,11 @@
 """Calls of the program in this process: errors as exceptions, results as values."""
 
 import json
-import signal
 import threading
 from collections.abc import Callable
 
 from augur import _processes
-from augur._library import ERROR_HOOK, RESULT_HOOK, STEP_HOOK, Hooks, run_program
+from augur._library import ERROR_HOOK, RESULT_HOOK, STEP_HOOK, Hooks, library, run_program
 
 _one_at_a_time = threading.Lock()
 _callers: list[int] = []  # the thread whose call is under way
@@ -37,7 +36,7 @@ def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = Non
             on_step(number, steps, json.loads(metrics))
         except BaseException as error:
             raised.append(error)
-            signal.raise_signal(signal.SIGINT)
+            library.augur_request_stop()
 
     # Ctrl-C may be answered in any line of Python, and what is raised in a hook is lost: these two run none.
     hooks = Hooks(ERROR_HOOK(messages.append), STEP_HOOK(step) if on_step else STEP_HOOK(), RESULT_HOOK(results.append))

@@ -58,6 +58,10 @@ const char* StopSignals::Received() {
   return received == SIGTERM ? "SIGTERM" : nullptr;
 }
 
+void StopSignals::Request() {
+  if (received == 0) OnSignal(SIGINT);
+}
+
 StopScope::StopScope() { ++scopes; }
 
 StopScope::~StopScope() { --scopes; }

@@ -21,6 +21,9 @@ class StopSignals {
   // The signal's name ("SIGINT"), or null while none has come.
   static const char* Received();
 
+  // As the first SIGINT does, where no signal has come yet.
+  static void Request();
+
  private:
   struct sigaction interrupt_, terminate_;
 };

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/process_group.h"
 #include "base/python.h"
+#include "base/stop_signals.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/silence.h"
@@ -205,6 +206,8 @@ void augur_set_python(const char* interpreter, const char* package) {
 }
 
 void augur_set_reward_server(int fd) { augur::SetRewardServer(fd); }
+
+void augur_request_stop() { augur::StopSignals::Request(); }
 
 void augur_set_process_group(const char* name, int rank, int size, int gpu, int local_size) {
   augur::SetProcessGroup({name, rank, size, gpu != 0, local_size});

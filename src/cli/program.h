@@ -33,6 +33,10 @@ void augur_set_python(const char* interpreter, const char* package);
 // augur.train; -1: none.
 void augur_set_reward_server(int fd);
 
+// Ends the run in progress as Ctrl-C does, saved; for a host whose `step` has failed. Does nothing where a
+// signal has come before.
+void augur_request_stop();
+
 // Tells which of the processes that were started together this one is, and what torch calls their group; the
 // fields of ProcessGroup (base/process_group.h).
 void augur_set_process_group(const char* name, int rank, int size, int gpu, int local_size);

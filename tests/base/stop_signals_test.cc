@@ -29,6 +29,15 @@ TEST(StopSignalsDeathTest, ALaterSecondOneEndsTheProcess) {
       testing::KilledBySignal(SIGINT), "");
 }
 
+TEST(StopSignals, ARequestCountsAsTheFirstSignalAndNeverAsASecond) {
+  const StopSignals signals;
+  StopSignals::Request();
+  EXPECT_STREQ(StopSignals::Received(), "SIGINT");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  StopSignals::Request();
+  EXPECT_STREQ(StopSignals::Received(), "SIGINT");
+}
+
 TEST(StopSignals, PutsBackWhatHandledThemBefore) {
   const auto before = std::signal(SIGINT, SIG_IGN);
   {

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -145,6 +147,31 @@ def test_ctrl_c_before_anything_has_begun_is_a_keyboard_interrupt(command, tmp_p
             augur.evaluate(MODEL, "task:sort:count=4:seed=12", samples=4, threads=1, reward=f"{slow}:score")
     thread.join()
     assert time.monotonic() - before < 5
+
+
+AFTER_CTRL_C = """
+import os, signal, sys, time
+import augur
+from test_api import SMALL
+
+def step(metrics):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1.2)  # a second signal would end the process
+    raise ZeroDivisionError
+
+try:
+    augur.train(SMALL, "run.dir=" + sys.argv[1], on_step=step)
+except ZeroDivisionError:
+    print("raised at step", augur.Run(sys.argv[1]).step)
+"""
+
+
+def test_what_on_step_raises_after_ctrl_c_is_raised(tmp_path):
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests' / 'python'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_CTRL_C, tmp_path], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.endswith("\nraised at step 1\n"), done.stderr
 
 
 def test_errors_have_the_words_of_the_command_line(tmp_path):
