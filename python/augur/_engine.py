@@ -18,9 +18,11 @@ class Error(ValueError):
     __module__ = "augur"  # as tracebacks name it
 
 
-def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = None) -> dict:
+def call(
+    args: list[str], on_step: Callable[[int, int, dict], None] | None = None, reward_server: int | None = None
+) -> dict:
     """Runs `augur ARGS` and returns what the command made. An exception of on_step ends the run as Ctrl-C does, saved,
-    and is raised then."""
+    and is raised then. reward_server: the socket of the RewardServer that forks the command's workers."""
     if threading.get_ident() in _callers:
         what = f"augur {args[0]}: cannot run inside a callback of the run under way"
         raise Error(f"{what}; call it after the run, or in another process")
@@ -43,8 +45,10 @@ def call(args: list[str], on_step: Callable[[int, int, dict], None] | None = Non
     with _one_at_a_time:
         _callers.append(threading.get_ident())
         try:
+            library.augur_set_reward_server(-1 if reward_server is None else reward_server)
             code = run_program(args, hooks)
         finally:
+            library.augur_set_reward_server(-1)
             _callers.pop()
     if raised:
         raise raised[0]

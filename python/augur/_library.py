@@ -54,6 +54,7 @@ library.augur_set_python.restype = None
 library.augur_set_python(sys.executable.encode(), str(Path(__file__).resolve().parent).encode())
 library.augur_set_group_maker.argtypes = [GROUP_MAKER]
 library.augur_set_group_maker.restype = None
+library.augur_set_reward_server.restype = None
 library.augur_request_stop.restype = None
 
 

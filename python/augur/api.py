@@ -15,7 +15,6 @@ import torch
 
 from augur import _notebook
 from augur._engine import Error, call
-from augur._library import library
 from augur._reward_server import RewardServer
 from augur._reward_worker import Unusable
 from augur.masks import MaskRule
@@ -63,11 +62,11 @@ def train(
         else:
             on_step({"step": number, **metrics})
 
-    with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as function:
+    with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as (function, server):
         file, name = _config_file(config, Path(scratch))
         try:
             scored = [f"reward.python={function}"] if function else []
-            result = call(["train", file, *overrides, *scored], step)
+            result = call(["train", file, *overrides, *scored], step, server)
         except Error as error:
             raise Error(name(str(error))) from None
     if result["stopped_by"] and not (Path(result["dir"]) / "config.yaml").exists():
@@ -125,7 +124,7 @@ def evaluate(
     reward: a function that scores the responses, as train takes it, in place of a verifier.
     options: the command's flags (samples=16, temperature=1, max_tokens=256, verifier="exact", ...).
     """
-    with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as function:
+    with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as (function, server):
         file = Path(scratch) / "data.jsonl"
         files = [data] if isinstance(data, str | PathLike | Mapping) else list(data)
         if not files:
@@ -135,7 +134,9 @@ def evaluate(
             files = [file]
         try:
             scored = {"reward": function, **options}
-            figures = call(["eval", fspath(model), "--data", *map(fspath, files), *_flags(scored)])
+            figures = call(
+                ["eval", fspath(model), "--data", *map(fspath, files), *_flags(scored)], reward_server=server
+            )
         except Error as error:
             raise Error(str(error).replace(fspath(file), "data")) from None
         if "failed" in figures:
@@ -151,20 +152,18 @@ def _tell(faults: Iterable[str]) -> None:
 
 
 @contextmanager
-def _scored_by(reward: Callable | str | None) -> Iterator[str | None]:
-    """What says which function scores; while it is one of this process, workers can be forked for it."""
+def _scored_by(reward: Callable | str | None) -> Iterator[tuple[str | None, int | None]]:
+    """What says which function scores, and the server that forks workers for it where it is one of this process."""
     if reward is None or isinstance(reward, str):
-        yield reward
+        yield reward, None
         return
     try:
         server = RewardServer(reward)
     except Unusable as reason:
         raise Error(f"reward: {reason}") from None
-    library.augur_set_reward_server(server.fd)
     try:
-        yield f"function {getattr(reward, '__qualname__', type(reward).__name__)}"
+        yield f"function {getattr(reward, '__qualname__', type(reward).__name__)}", server.fd
     finally:
-        library.augur_set_reward_server(-1)
         server.close()
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import statistics
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -560,6 +561,33 @@ def test_a_closure_scores_where_stderr_is_no_file(tmp_path, guesses):
     with contextlib.redirect_stderr(io.StringIO()):
         run = augur.train(small_config(tmp_path, **guesses), reward=lambda completions: [0.5] * len(completions))
     assert run.metrics["critic/score/mean"] == 0.5
+
+
+def test_runs_of_two_threads_keep_to_their_functions(tmp_path, guesses):
+    """The second waits for the first, whose worker is started again meanwhile."""
+    second = small_config(tmp_path, name="second", **guesses)
+    waiting, died, runs = tmp_path / "waiting", tmp_path / "died", []
+    thread = threading.Thread(
+        target=lambda: runs.append(augur.train(second, reward=lambda completions: [0.75] * len(completions)))
+    )
+
+    def score(completions, **columns):
+        if waiting.exists() and not died.exists():
+            died.touch()
+            os._exit(3)
+        return [0.25] * len(completions)
+
+    def begin_second(step: int, metrics: dict) -> None:
+        if step == 1:
+            thread.start()
+            time.sleep(0.5)
+            waiting.touch()
+
+    first = small_config(tmp_path, name="first", **(guesses | {"train__steps": 3, "reward__workers": 1}))
+    run = augur.train(first, "reward.max_errors=0.99", reward=score, on_step=begin_second)
+    thread.join()
+    assert died.exists() and run.metrics["critic/score/max"] == 0.25
+    assert runs[0].metrics["critic/score/mean"] == 0.75
 
 
 def test_what_a_closure_raises_costs_its_response(tmp_path, guesses, capfd):
