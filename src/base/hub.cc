@@ -154,6 +154,23 @@ std::vector<std::string> FilesOfSplit(const fs::path& folder, const std::string&
   return files;
 }
 
+bool IsCommit(const std::string& revision) {
+  return revision.size() == 40 && revision.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// The first of the names before that is of the same model or data set, unless another commit is asked for.
+template <typename Parse>
+std::string Pin(const std::string& path, std::span<const std::string> before, Parse parse) {
+  const std::optional<HubName> name = parse(path);
+  if (!name) return path;
+  for (const std::string& pinned : before) {
+    const std::optional<HubName> old = parse(pinned);
+    if (!old || old->name != name->name || old->rest != name->rest) continue;
+    if (!IsCommit(name->revision) || name->revision == old->revision) return pinned;
+  }
+  return name->ToString(Find(*name).commit);
+}
+
 }  // namespace
 
 std::string ModelDirectory(const std::string& path) {
@@ -183,27 +200,17 @@ std::vector<std::string> DataFiles(const std::string& path) {
 
 std::string HubDataName(const std::string& path) { return DataName(path)->name; }
 
-std::string PinModel(const std::string& path) {
-  const std::optional<HubName> name = ModelName(path);
-  return name ? name->ToString(Find(*name).commit) : path;
+std::string PinModel(const std::string& path, std::span<const std::string> before) {
+  return Pin(path, before, ModelName);
+}
+
+std::string PinData(const std::string& path, std::span<const std::string> before) {
+  return Pin(path, before, DataName);
 }
 
 std::optional<HubModel> AsHubModel(const std::string& path) {
   const std::optional<HubName> name = ModelName(path);
   return name ? std::optional<HubModel>({name->name, name->revision}) : std::nullopt;
-}
-
-std::string WithoutRevision(const std::string& path) {
-  const size_t at = path.find('@');
-  const size_t begin = path.starts_with(kScheme) ? kScheme.size() : 0;
-  if (at == std::string::npos || !ParseName(std::string_view(path).substr(begin), "")) return path;
-  const size_t end = std::min(path.find('/', at), path.size());
-  return path.substr(0, at) + path.substr(end);
-}
-
-std::string PinData(const std::string& path) {
-  const std::optional<HubName> name = DataName(path);
-  return name ? name->ToString(Find(*name).commit) : path;
 }
 
 }  // namespace augur

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,17 +21,15 @@ std::vector<std::string> DataFiles(const std::string& path);
 // "Org/Name" of such an address.
 std::string HubDataName(const std::string& path);
 
-// The same name with the commit that it now stands for: "Org/Name@COMMIT". A path, and a name that has a
-// commit, stay.
-std::string PinModel(const std::string& path);
-std::string PinData(const std::string& path);
+// The same name with the commit that it now stands for, "Org/Name@COMMIT", or, unless it has another commit
+// itself, with the one that it has in `before`. A path stays.
+std::string PinModel(const std::string& path, std::span<const std::string> before = {});
+std::string PinData(const std::string& path, std::span<const std::string> before = {});
 
 // A model of the hub, as others name it. Nothing for a path.
 struct HubModel {
   std::string name, revision;  // "Org/Name"; empty where none is given
 };
 std::optional<HubModel> AsHubModel(const std::string& path);
-
-std::string WithoutRevision(const std::string& path);
 
 }  // namespace augur

@@ -114,6 +114,29 @@ def test_a_run_keeps_to_the_commit_it_began_with(home, tmp_path):
     assert (tmp_path / "run" / "metrics.jsonl").read_text().count('"step":2') == 1
 
 
+@pytest.mark.parametrize(
+    ("model", "data", "resume"),
+    [
+        ("hf://someone/tiny", "hf://someone/sums@main", "auto"),
+        ("someone/tiny@main", "hf://someone/sums@main", "auto"),
+        ("someone/tiny", "hf://someone/sums", "never"),
+    ],
+)
+def test_the_same_command_keeps_to_the_commit_however_it_names_it(home, tmp_path, model, data, resume):
+    words = [f"model.path={model}", f"data.train=[{data}]", f"run.resume={resume}"]
+    train(home, tmp_path, *words)
+    files = {path.name: path.read_bytes() for path in (ROOT / "models" / "tiny").iterdir()}
+    lay_out(home / "hub", "models", "someone/tiny", NEWER, files)
+    lay_out(home / "hub", "datasets", "someone/sums", NEWER, {"train.parquet": parquet(ROWS)})
+    train(home, tmp_path, *words, "train.steps=2")
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert f"someone/tiny@{COMMIT}" in config and f"hf://someone/sums@{COMMIT}" in config
+    assert not list((tmp_path / "run" / "checkpoints").glob("abandoned-*"))
+    # Another commit is another configuration.
+    done = train(home, tmp_path, *words, f"model.path=someone/tiny@{NEWER}", "run.resume=auto", check=False)
+    assert done.returncode == 2 and f"someone/tiny@{NEWER}" in done.stderr
+
+
 def test_a_snapshot_may_have_any_name(home, tmp_path):
     for kind, name in (("models", "tiny"), ("datasets", "sums")):
         folder = home / "hub" / f"{kind}--someone--{name}"
