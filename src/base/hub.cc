@@ -146,12 +146,27 @@ bool IsOfSplit(const fs::path& file, const std::string& split) {
   return file.has_parent_path() && file.parent_path().filename() == split;
 }
 
+constexpr const char* kSplits[] = {"train", "test", "validation", "valid", "val", "dev", "eval"};
+
 std::vector<std::string> FilesOfSplit(const fs::path& folder, const std::string& split) {
   std::vector<std::string> files = FilesUnder(folder);
   std::erase_if(files, [&](const std::string& file) {
     return !IsOfSplit(fs::path(file).lexically_relative(folder), split);
   });
   return files;
+}
+
+// The split train where files are named by split, and all of them where not.
+std::vector<std::string> TrainingFiles(const std::string& path, const fs::path& folder) {
+  const std::vector<std::string> files = FilesOfSplit(folder, "train");
+  if (!files.empty()) return files;
+  const bool is_split = std::ranges::find(kSplits, folder.filename()) != std::end(kSplits);
+  for (const char* split : kSplits) {
+    if (is_split || FilesOfSplit(folder, split).empty()) continue;
+    throw Error(path, fmt::format("{} has files of the split {}, and none of train", folder.string(), split),
+                fmt::format("name the split that is meant ({}/{}), or fetch the others there", path, split));
+  }
+  return FilesUnder(folder);
 }
 
 bool IsCommit(const std::string& revision) {
@@ -183,14 +198,10 @@ std::vector<std::string> DataFiles(const std::string& path) {
   if (!name) return {path};
   const fs::path root = Find(*name).path, place = root / name->rest;
   if (fs::is_regular_file(place)) return {place.string()};
-  // A folder, or the whole: the split train where files are named by split, and all of them where not.
-  if (fs::is_directory(place)) {
-    std::vector<std::string> files = FilesOfSplit(place, "train");
-    return files.empty() ? FilesUnder(place) : files;
-  }
   const fs::path split = fs::path(name->rest).filename(), folder = place.parent_path();
-  std::vector<std::string> files =
-      fs::is_directory(folder) ? FilesOfSplit(folder, split.string()) : std::vector<std::string>();
+  const std::vector<std::string> files = fs::is_directory(place)    ? TrainingFiles(path, place)
+                                         : fs::is_directory(folder) ? FilesOfSplit(folder, split.string())
+                                                                    : std::vector<std::string>();
   if (files.empty()) {
     throw Error(path, fmt::format("the data set has no '{}' in {}", name->rest, root.string()),
                 "name a file, a folder or a split that is there");

@@ -80,6 +80,24 @@ def test_data_sets_are_read_by_split_file_and_folder(home):
     assert done.returncode == 2 and "has no 'validation'" in done.stderr
 
 
+def test_no_other_split_is_taken_for_train(home):
+    row = json.dumps(ROWS[0]).encode() + b"\n"
+    files = {"main/test-00000-of-00001.jsonl": row, "validation/a.jsonl": row, "test/test-0.jsonl": row}
+    lay_out(home / "hub", "datasets", "someone/held-out", COMMIT, files)
+    for path in ("", "/main"):
+        done = run(home, "prompts", f"hf://someone/held-out{path}", check=False)
+        assert done.returncode == 2 and "has files of the split test, and none of train" in done.stderr
+        assert f"hf://someone/held-out{path}/test" in done.stderr
+    for path in ("main/test", "validation", "test"):
+        assert prompts(home, f"hf://someone/held-out/{path}") == [ROWS[0]["prompt"]]
+
+
+def test_a_folder_without_data_is_named(home):
+    lay_out(home / "hub", "datasets", "someone/sums", COMMIT, {"docs/notes.txt": b"x"})
+    done = run(home, "prompts", "hf://someone/sums/docs", check=False)
+    assert done.returncode == 2 and "the data set has no 'docs'" in done.stderr
+
+
 def test_a_folder_of_a_data_set_has_splits_of_its_own(home):
     files = {f"{part}/{split}.jsonl": json.dumps({"prompt": f"{part} {split}", "answer": ""}).encode() + b"\n"
              for part in ("main", "hard") for split in ("train", "test")}  # fmt: skip
