@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kScheme = "hf://";
+constexpr std::string_view kDataSets = "datasets/";  // as huggingface_hub writes addresses
 
 struct HubName {
   std::string kind;  // "models" or "datasets", as the cache calls them
@@ -70,7 +71,10 @@ std::optional<HubName> ModelName(std::string_view path) {
 
 std::optional<HubName> DataName(std::string_view path) {
   if (!path.starts_with(kScheme)) return std::nullopt;
-  std::optional<HubName> name = ParseName(path.substr(kScheme.size()), "datasets");
+  std::string_view address = path.substr(kScheme.size());
+  if (address.starts_with(kDataSets) && std::ranges::count(address, '/') > 1)
+    address.remove_prefix(kDataSets.size());
+  std::optional<HubName> name = ParseName(address, "datasets");
   if (!name)
     throw Error(path, "is no data set of the hub",
                 "write hf://Org/Name, hf://Org/Name@REVISION or with /PATH");

@@ -80,6 +80,12 @@ def test_data_sets_are_read_by_split_file_and_folder(home):
     assert done.returncode == 2 and "has no 'validation'" in done.stderr
 
 
+def test_addresses_may_be_written_as_huggingface_hub_writes_them(home):
+    everything = [row["prompt"] for row in ROWS]
+    assert prompts(home, "hf://datasets/someone/sums") == everything
+    assert prompts(home, f"hf://datasets/someone/sums@{COMMIT}/test") == everything[:2]
+
+
 def test_no_other_split_is_taken_for_train(home):
     row = json.dumps(ROWS[0]).encode() + b"\n"
     files = {"main/test-00000-of-00001.jsonl": row, "validation/a.jsonl": row, "test/test-0.jsonl": row}
@@ -135,7 +141,7 @@ def test_a_run_keeps_to_the_commit_it_began_with(home, tmp_path):
 @pytest.mark.parametrize(
     ("model", "data", "resume"),
     [
-        ("hf://someone/tiny", "hf://someone/sums@main", "auto"),
+        ("hf://someone/tiny", "hf://datasets/someone/sums", "auto"),
         ("someone/tiny@main", "hf://someone/sums@main", "auto"),
         ("someone/tiny", "hf://someone/sums", "never"),
     ],
