@@ -395,6 +395,17 @@ def test_what_a_run_came_to_is_shown_until_it_goes_on(browser, tmp_path, steps, 
     assert ("31.0% → 62.0%" in text) == shown and "Accuracy" in text
 
 
+def test_the_time_of_a_long_unfinished_run_is_that_of_all_its_steps(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "run", responses=0)
+    (run / "summary.json").unlink()
+    lines = [{"step": step, "data": {"timing_s/step": 2.0}} for step in range(1, 9001)]
+    report_runs.write_lines(run / "metrics.jsonl", lines)
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert browser.ask("series(RUNS[0], 'timing_s/step').length") < 9000
+    assert browser.ask("seconds(RUNS[0])") == 18000
+
+
 def test_the_summary_says_which_verifier_scored_what(browser, tmp_path):
     run = report_runs.make_run(tmp_path / "run")
     summary = json.loads((run / "summary.json").read_text())

@@ -38,8 +38,9 @@ function lately(run, name) {
 }
 function seconds(run) {
   if (typeof outcome(run).train_seconds === "number") return outcome(run).train_seconds;
-  const steps = series(run, "timing_s/step");
-  return steps.length ? steps.reduce((sum, point) => sum + point[1], 0) : null;
+  const steps = series(run, "timing_s/step"); // of a long run, some of its steps
+  if (!steps.length) return null;
+  return (steps.reduce((sum, point) => sum + point[1], 0) / steps.length) * steps[steps.length - 1][0];
 }
 
 // What a comparison found, in a card for each arm: its accuracy, and how it stands to the first.
