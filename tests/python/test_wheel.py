@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import termios
 import zipfile
+from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 
@@ -113,6 +114,21 @@ def test_it_needs_the_libraries_of_torch_and_cuda_alone(wheel, tmp_path):
     needed = re.findall(r"NEEDED.*\[(.*)\]", dynamic)
     assert "libtorch_cpu.so" in needed and foreign(needed) == []
     assert "RPATH" not in dynamic and "RUNPATH" not in dynamic
+
+
+def test_published_wheels_leave_the_libraries_of_torch_and_cuda_out():
+    workflow = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
+    patterns = re.findall(r"--exclude '([^']+)'", workflow)
+    for name in (
+        "libtorch_cpu.so",
+        "libc10_cuda.so",
+        "libcudart.so.13",
+        "libcublasLt.so.13",
+        "libcudnn.so.9",
+        "libgomp.so.1",
+    ):
+        assert any(fnmatch(name, pattern) for pattern in patterns), name
+    assert not any(fnmatch("libyaml-0.so.2", pattern) for pattern in patterns)
 
 
 @pytest.mark.slow
