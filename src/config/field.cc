@@ -30,6 +30,13 @@ Parsed ParseAll(std::string_view text, T* value) {
   return code == std::errc() ? Parsed::kWell : Parsed::kTooFar;
 }
 
+// 1e-06 as 1.0e-06: without a dot it is text to PyYAML.
+std::string YamlNumber(std::string text) {
+  const size_t exponent = text.find_first_not_of("-0123456789");
+  if (exponent != 0 && exponent != std::string::npos && text[exponent] == 'e') text.insert(exponent, ".0");
+  return text;
+}
+
 }  // namespace
 
 std::string Field::Kind() const {
@@ -101,19 +108,20 @@ void Field::SetList(std::vector<std::string> items, std::string_view where) cons
 }
 
 std::string Field::Yaml() const {
-  return std::visit(Overloaded{[](const bool* value) -> std::string { return *value ? "true" : "false"; },
-                               [](const int64_t* value) { return fmt::format("{}", *value); },
-                               [](const double* value) { return fmt::format("{}", *value); },
-                               [](const std::string* value) { return YamlString(*value); },
-                               [](const std::vector<std::string>* list) {
-                                 std::vector<std::string> items;
-                                 for (const std::string& item : *list) items.push_back(YamlString(item));
-                                 return fmt::format("[{}]", fmt::join(items, ", "));
-                               },
-                               [](const Choice& choice) { return std::string(choice.names[choice.get()]); },
-                               [](const MaskField& m) { return RuleFieldText(*m.rule, m.field->name); },
-                               [](const MaskPreset&) -> std::string { return ""; }},
-                    value_);
+  return std::visit(
+      Overloaded{[](const bool* value) -> std::string { return *value ? "true" : "false"; },
+                 [](const int64_t* value) { return fmt::format("{}", *value); },
+                 [](const double* value) { return YamlNumber(fmt::format("{}", *value)); },
+                 [](const std::string* value) { return YamlString(*value); },
+                 [](const std::vector<std::string>* list) {
+                   std::vector<std::string> items;
+                   for (const std::string& item : *list) items.push_back(YamlString(item));
+                   return fmt::format("[{}]", fmt::join(items, ", "));
+                 },
+                 [](const Choice& choice) { return std::string(choice.names[choice.get()]); },
+                 [](const MaskField& m) { return YamlNumber(RuleFieldText(*m.rule, m.field->name)); },
+                 [](const MaskPreset&) -> std::string { return ""; }},
+      value_);
 }
 
 void FieldList::Section(std::string_view name, std::string_view description) {

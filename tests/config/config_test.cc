@@ -150,7 +150,7 @@ TEST_F(ConfigTest, ResumeComparesOnlyWhatDecidesTheResult) {
                 .size(),
             0);
   EXPECT_EQ(changed({"train.lr=2e-6", "mask.delta=0.05"}),
-            (std::vector<std::string>{"mask.delta: 0.15 -> 0.05", "train.lr: 1e-06 -> 2e-06"}));
+            (std::vector<std::string>{"mask.delta: 0.15 -> 0.05", "train.lr: 1.0e-06 -> 2.0e-06"}));
   EXPECT_EQ(changed({"train.steps=5", "train.schedule=cosine"}).size(), 1);
   EXPECT_EQ(ScheduleChange(config, Read(kSmall, {"train.steps=5"})), "");
   EXPECT_EQ(ScheduleChange(Read(kSmall, {"train.steps=4"}),

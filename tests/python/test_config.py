@@ -1,6 +1,7 @@
 """Configuration files through the program: what is printed reads back, faults name their place, the page is current."""
 
 import pytest
+import yaml
 
 from conftest import ROOT, run_augur
 
@@ -26,6 +27,17 @@ def test_what_is_printed_reads_back_identically(config):
     first = run_augur("config", config(), "mask=predictive-tv-uniform", "train.lr=3e-4", "data.train=[x.jsonl, y z]")
     assert run_augur("config", config(first.stdout)).stdout == first.stdout
     assert "tail: uniform" in first.stdout and '"y z"' in first.stdout
+
+
+def test_numbers_are_numbers_to_other_readers_of_yaml(config):
+    given = ["train.lr=1e-06", "train.eps=2.5e-9", "mask.delta=1e-05", "train.weight_decay=0.1"]
+    printed = run_augur("config", config(), *given).stdout
+    read = yaml.safe_load(printed)
+    assert (read["train"]["lr"], read["train"]["eps"], read["mask"]["delta"]) == (1e-06, 2.5e-9, 1e-05)
+    numbers = [value for section in read.values() for value in section.values() if str(value)[:1].isdigit()]
+    assert not [value for value in numbers if isinstance(value, str)]
+    older = printed.replace("1.0e-", "1e-")
+    assert older != printed and run_augur("config", config(older)).stdout == printed
 
 
 @pytest.mark.parametrize(
@@ -102,7 +114,14 @@ def test_a_file_may_extend_another(tmp_path):
 )
 def test_the_papers_settings(recipe, model, precision, prompts, group):
     printed = run_augur("config", ROOT / "recipes" / f"{recipe}.yaml").stdout
-    table = ["lr: 1e-06", "epochs: 1", "max_prompt_tokens: 2048", "max_tokens: 8192", "minibatch: 16", "temperature: 1"]
+    table = [
+        "lr: 1.0e-06",
+        "epochs: 1",
+        "max_prompt_tokens: 2048",
+        "max_tokens: 8192",
+        "minibatch: 16",
+        "temperature: 1",
+    ]
     for part in [f"models/{model}", f"precision: {precision}", f"prompts: {prompts}", f"group: {group}", *table]:
         assert part in printed, part
     assert "support: 20" in printed and "delta: 0.15" in printed
