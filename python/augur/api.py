@@ -175,6 +175,8 @@ def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], st
     for key, value in config.items():
         section, _, name = str(key).partition(".")
         entry = _plain({name: value} if name else value)
+        if key == "extends" and isinstance(entry, str):
+            entry = fspath(Path(entry).absolute())  # of the caller's directory, not of the file's below
         before = sections.get(section)
         if isinstance(entry, dict) and isinstance(before, str):  # mask: NAME, and keys that change it
             before = {"preset": before}

@@ -31,7 +31,7 @@ class Run:
     """A run directory, finished or not. Figures are read when they are asked for, so that they are those of now."""
 
     def __init__(self, path: str | PathLike, stopped_by: str | None = None):
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # also after os.chdir
         # The signal that ended this call of train before the last step; None where it came to its end.
         self.stopped_by = stopped_by
         if not (self.path / "config.yaml").exists():

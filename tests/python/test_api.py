@@ -215,6 +215,15 @@ def test_what_python_programs_hold_may_stand_in_a_dict(tmp_path):
         augur.train(SMALL, on_step=3)
 
 
+def test_a_relative_path_is_one_of_the_callers_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sections = {key: value for key, value in SMALL.items() if key != "model"}
+    (tmp_path / "base.yaml").write_text(f"model: {{path: {MODEL}, precision: fp32}}\n")
+    run = augur.train(sections | {"extends": "base.yaml", "train": {"steps": 1}}, "run.dir=run")
+    monkeypatch.chdir("/")
+    assert run.step == 1 and run.metrics and (run.model_path / "config.json").exists()
+
+
 def test_a_callback_may_have_defaults(tmp_path):
     seen = []
     augur.train(SMALL, f"run.dir={tmp_path}", on_step=lambda metrics, kept=seen: kept.append(metrics["step"]))
