@@ -81,11 +81,11 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
     options: the command's flags (samples=8, max_tokens=256, temperature=1, greedy=True, seed=0, chat=True, stop=[...],
         top_logprobs=20, device="cpu", ...).
 
-    Each response is a dict with the keys of the command's output: prompt, sample, prompt_tokens, tokens, text,
-    logprobs, temperature, weight_version, finish_reason. With top_logprobs also support_ids, int32 [tokens, K+1], and
-    support_logprobs, float32, as augur.decide and augur.policy_loss take them.
+    Each response is a dict with the keys of the command's output: prompt, sample, prompt_tokens, tokens, text (unless
+    prompts are token ids), logprobs, temperature, weight_version, finish_reason. With top_logprobs also support_ids,
+    int32 [tokens, K+1], and support_logprobs, float32, as augur.decide and augur.policy_loss take them.
     """
-    prompts = [prompts] if isinstance(prompts, str) else [_plain(prompt) for prompt in prompts]
+    prompts = [_plain(prompt) for prompt in ([prompts] if isinstance(prompts, str | Mapping) else prompts)]
     if _is_tokens(prompts) or (prompts and all(isinstance(message, Mapping) for message in prompts)):
         prompts = [prompts]
     if not prompts:
@@ -103,7 +103,7 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
         except Error as error:
             raise Error(str(error).replace(fspath(file), "prompts")) from None
         with open(output, encoding="utf-8") as lines:
-            rollouts = [_rollout(json.loads(line), 1 + options.get("top_logprobs", 0)) for line in lines]
+            rollouts = [_rollout(json.loads(line), 1 + (options.get("top_logprobs") or 0)) for line in lines]
         for rollout in rollouts:
             if "error" in rollout:
                 rollout["error"] = rollout["error"].replace(fspath(file), "prompts")

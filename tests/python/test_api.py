@@ -276,6 +276,12 @@ def test_prompts_may_come_in_any_shape():
         chat["prompt_tokens"]
         == augur.generate(MODEL, [conversation], chat_format="chatml", **options)[0]["prompt_tokens"]
     )
+    (chat,) = augur.generate(MODEL, conversation[0], chat_format="chatml", **options)
+    assert (
+        chat["prompt_tokens"]
+        == augur.generate(MODEL, conversation, chat_format="chatml", **options)[0]["prompt_tokens"]
+    )
+    assert [rollout["tokens"] for rollout in augur.generate(MODEL, ids, top_logprobs=None, **options)] == tokens
     assert augur.generate(MODEL, [], **options) == []
     with pytest.raises(augur.Error, match="^prompts:2: token ids and texts cannot be mixed"):
         augur.generate(MODEL, ["1 2 =", ids[0]], **options)
