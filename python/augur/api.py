@@ -132,6 +132,10 @@ def evaluate(
         if all(isinstance(row, Mapping) for row in files):
             file.write_text(_json_lines("data", files), encoding="utf-8")
             files = [file]
+        for place, item in enumerate(files, 1):
+            if not isinstance(item, str | PathLike):
+                kind = "rows and files cannot be mixed" if isinstance(item, Mapping) else f"{item!r} is no data"
+                raise Error(f"data:{place}: {kind}; give rows, or files and tasks")
         try:
             scored = {"reward": function, **options}
             figures = call(

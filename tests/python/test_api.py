@@ -316,6 +316,10 @@ def test_evaluation_equals_the_command(tmp_path, capfd):
     assert one["overall"]["prompts"] == 1
     with pytest.raises(augur.Error, match="^data: holds nothing to evaluate on"):
         augur.evaluate(MODEL, [])
+    with pytest.raises(augur.Error, match="^data:2: rows and files cannot be mixed"):
+        augur.evaluate(MODEL, ["task:sort:count=4", rows[0]])
+    with pytest.raises(augur.Error, match="^data:1: 3 is no data"):
+        augur.evaluate(MODEL, [3])
     assert traceback.format_exception_only(augur.Error("x")) == ["augur.Error: x\n"]
 
 
