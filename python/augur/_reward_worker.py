@@ -61,7 +61,10 @@ def adapt(function: Callable) -> Reward:
     """What calls the function, by the parameters it takes: TRL's or verl's."""
     if not callable(function):
         raise Unusable("is no function")
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some builtins
+        raise Unusable(f"{function!r} does not tell its parameters; give a function written in Python") from None
     names = {p.name for p in parameters}
     takes_all = any(p.kind == p.VAR_KEYWORD for p in parameters)
     required = {p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}

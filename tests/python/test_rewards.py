@@ -609,6 +609,8 @@ def test_what_is_no_reward_function_is_refused(tmp_path, guesses):
         augur.train(config, reward=lambda a, b: 0)
     with pytest.raises(augur.Error, match="no function"):
         augur.train(config, reward=3)
+    with pytest.raises(augur.Error, match="^reward: .* does not tell its parameters"):
+        augur.train(config, reward=max)
     assert made_by(tmp_path / "run") == set()
 
 
