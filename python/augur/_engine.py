@@ -9,7 +9,7 @@ from augur._library import ERROR_HOOK, RESULT_HOOK, STEP_HOOK, Hooks, library, r
 
 _one_at_a_time = threading.Lock()
 _callers: list[int] = []  # the thread whose call is under way
-_INTERRUPTED = 130
+_FAILED, _INTERRUPTED = 2, 130
 
 
 class Error(ValueError):
@@ -56,4 +56,6 @@ def call(
         raise Error("\n".join(message.decode() for message in messages))
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
+    if code == _FAILED and not _processes.is_first():
+        raise Error(f"augur {args[0]}: failed on another rank, which says why")
     return json.loads(results[-1])

@@ -32,6 +32,11 @@ def join() -> None:
     )
 
 
+def is_first() -> bool:
+    """Whether this process writes what a command makes."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
 @GROUP_MAKER
 def _divide(count: int, names: object, size: int) -> None:
     """The names of this rank's two groups: its neighbours, one of `count` groups, and those at its place in theirs."""

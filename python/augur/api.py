@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from augur import _notebook
+from augur import _notebook, _processes
 from augur._engine import Error, call
 from augur._reward_server import RewardServer
 from augur._reward_worker import Unusable
@@ -84,6 +84,8 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
     Each response is a dict with the keys of the command's output: prompt, sample, prompt_tokens, tokens, text (unless
     prompts are token ids), logprobs, temperature, weight_version, finish_reason. With top_logprobs also support_ids,
     int32 [tokens, K+1], and support_logprobs, float32, as augur.decide and augur.policy_loss take them.
+
+    Of several processes, all call it together; the first gets the responses, the others an empty list.
     """
     prompts = [_plain(prompt) for prompt in ([prompts] if isinstance(prompts, str | Mapping) else prompts)]
     if _is_tokens(prompts) or (prompts and all(isinstance(message, Mapping) for message in prompts)):
@@ -102,6 +104,8 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
             call(["generate", fspath(model), flag, fspath(file), "--output", fspath(output), *_flags(options)])
         except Error as error:
             raise Error(str(error).replace(fspath(file), "prompts")) from None
+        if not _processes.is_first():
+            return []
         with open(output, encoding="utf-8") as lines:
             rollouts = [_rollout(json.loads(line), 1 + (options.get("top_logprobs") or 0)) for line in lines]
         for rollout in rollouts:
@@ -123,6 +127,8 @@ def evaluate(
     data: a JSONL or Parquet file, a task, or a list of them; or rows ({"prompt", "answer", ...}).
     reward: a function that scores the responses, as train takes it, in place of a verifier.
     options: the command's flags (samples=16, temperature=1, max_tokens=256, verifier="exact", ...).
+
+    Of several processes, all call it together; the first gets the figures, the others an empty dict.
     """
     with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as (function, server):
         file = Path(scratch) / "data.jsonl"

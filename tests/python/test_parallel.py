@@ -269,6 +269,33 @@ def test_eval_generate_and_score_use_all_ranks(tmp_path):
     assert bad.stderr.count("outside the vocabulary") == 1 and "augur: rank 0: line 11" in bad.stderr
 
 
+CALLS = """
+import sys
+import augur
+from ranks import end_rank
+
+options = {"max_tokens": 4, "threads": 1, "device": "cpu"}
+rollouts = augur.generate(sys.argv[1], ["3 1 2 =", "4 2 ="], **options)
+figures = augur.evaluate(sys.argv[1], "task:sort:numbers=4:count=2", samples=1, **options)
+try:
+    augur.generate(sys.argv[1], ["3 1 2 ="], sampels=2, **options)
+except augur.Error as error:
+    print(len(rollouts), figures.get("samples"), "did you mean" in str(error), "another rank" in str(error))
+    sys.stdout.flush()
+    end_rank()
+"""
+
+
+def test_calls_from_python_give_the_first_rank_what_they_made(tmp_path):
+    (tmp_path / "calls.py").write_text(CALLS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests' / 'python'}"}
+    done = subprocess.run(
+        [*launcher, tmp_path / "calls.py", TINY], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert {"2 1 True False", "0 None False True"} <= set(done.stdout.splitlines()), done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["model.path=/nothing", "run.device=cuda:99"])
 def test_an_error_is_told_once_and_names_its_rank(tmp_path, guesser, wrong):
