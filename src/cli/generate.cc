@@ -169,11 +169,12 @@ class Generate {
   // Tokens of all ranks, and the time of the slowest.
   EngineStats StatsOfAll(EngineStats stats) const {
     double counts[] = {static_cast<double>(stats.prefill_tokens), static_cast<double>(stats.new_tokens),
-                       static_cast<double>(stats.preemptions)};
+                       static_cast<double>(stats.decoded_tokens), static_cast<double>(stats.preemptions)};
     ranks_.Sum(counts, std::size(counts));
     stats.prefill_tokens = static_cast<int64_t>(counts[0]);
     stats.new_tokens = static_cast<int64_t>(counts[1]);
-    stats.preemptions = static_cast<int64_t>(counts[2]);
+    stats.decoded_tokens = static_cast<int64_t>(counts[2]);
+    stats.preemptions = static_cast<int64_t>(counts[3]);
     stats.prefill_seconds = ranks_.Max(stats.prefill_seconds);
     stats.decode_seconds = ranks_.Max(stats.decode_seconds);
     return stats;
@@ -203,7 +204,7 @@ class Generate {
     };
     return {{"new_tokens_per_s", rate(stats.new_tokens, seconds_)},
             {"prefill_tokens_per_s", rate(stats.prefill_tokens, stats.prefill_seconds)},
-            {"decode_tokens_per_s", rate(stats.new_tokens, stats.decode_seconds)},
+            {"decode_tokens_per_s", rate(stats.decoded_tokens, stats.decode_seconds)},
             {"peak_memory_mib",
              static_cast<double>(PeakMemoryBytes(loaded_.model.embedding.device())) / (1 << 20)},
             {"new_tokens", stats.new_tokens},

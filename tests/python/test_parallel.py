@@ -424,6 +424,10 @@ def test_a_fault_that_all_ranks_see_is_told_once(tmp_path, guesser):
     config = long_config(tmp_path, guesser, "run", train__max_bad_updates=1)
     done = run_ranks(2, "train", config, "--corrupt-gradient", 1, check=False)
     assert done.returncode != 0 and done.stderr.count("not finite") == 1
+    (tmp_path / "reward.py").write_text("def score(completions, **columns):\n    raise ValueError('no')\n")
+    config = long_config(tmp_path, guesser, "scored", reward__python=f"{tmp_path}/reward.py:score")
+    done = run_ranks(2, "train", config, check=False)
+    assert done.returncode != 0 and done.stderr.count("could not be scored") == 1
 
 
 @pytest.mark.slow

@@ -365,9 +365,11 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   const Evaluation evaluation =
       augur::Evaluate({engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);
   if (hooks.cancelled) CheckStopTogether();
-  metrics->merge(EvaluationMetrics(evaluation));
   const ScoringErrors errors = evaluation.Errors(eval_prompts_->prompts);
-  LimitErrors(errors, config_.reward.max_errors, "the held-out", scorer_.uses_python());
+  Ranks::World().Together([&] {  // all ranks know of them, and one tells
+    metrics->merge(EvaluationMetrics(evaluation));
+    LimitErrors(errors, config_.reward.max_errors, "the held-out", scorer_.uses_python());
+  });
   if (errors.errors > 0 && config_.log.console) {
     fmt::print(
         stderr,

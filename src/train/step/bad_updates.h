@@ -18,7 +18,7 @@ class BadUpdates {
   void Count(bool skipped, int64_t step) {
     in_row_ = skipped ? in_row_ + 1 : 0;
     if (in_row_ < limit_) return;
-    Ranks::World().OnFirst([&] {  // all know
+    Ranks::World().OnFirst([&] {  // all ranks know
       throw NotFiniteError(
           fmt::format("step {}", step),
           fmt::format("{} updates in a row had a loss or gradient that is not finite", in_row_),

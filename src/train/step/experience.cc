@@ -85,9 +85,10 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
   auto restarted = static_cast<double>(scorer_.restarts() - restarts);
   Ranks::World().Sum(&restarted, 1);
   experience.reward_restarts = static_cast<int64_t>(restarted);
-  LimitErrors({experience.reward_errors, experience.groups * config_.rollout.group, experience.error_at,
-               experience.error},
-              config_.reward.max_errors, "this step's", scorer_.uses_python());
+  const ScoringErrors errors{experience.reward_errors, experience.groups * config_.rollout.group,
+                             experience.error_at, experience.error};
+  Ranks::World().Together(  // all ranks know of them, and one tells
+      [&] { LimitErrors(errors, config_.reward.max_errors, "this step's", scorer_.uses_python()); });
   *position = next;
   const size_t groups = std::min(wanted, experience.prompts.size());
   const size_t responses = groups * static_cast<size_t>(config_.rollout.group);
@@ -131,7 +132,7 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
   if (!Ranks::World().alone()) hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
   std::vector<Rollout> rollouts = GenerateOnRanks(engine_, requests, TrainingSampling(config_, text_), hooks);
   CheckStopTogether();
-  RequireAnyResponse(rollouts);
+  Ranks::World().Together([&] { RequireAnyResponse(rollouts); });
   for (Rollout& rollout : rollouts) {
     experience->failed += rollout.finish == FinishReason::kFailed;
     if (rollout.support.columns == 0) RecordSampledAlone(&rollout);
