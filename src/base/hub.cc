@@ -167,8 +167,10 @@ std::vector<std::string> TrainingFiles(const std::string& path, const fs::path& 
   const bool is_split = std::ranges::find(kSplits, folder.filename()) != std::end(kSplits);
   for (const char* split : kSplits) {
     if (is_split || FilesOfSplit(folder, split).empty()) continue;
-    throw Error(path, fmt::format("{} has files of the split {}, and none of train", folder.string(), split),
-                fmt::format("name the split that is meant ({}/{}), or fetch the others there", path, split));
+    throw Error(path, fmt::format("the cache has files of the split {}, and none of train", split),
+                fmt::format("name the split that is meant ({}/{}), or fetch the whole: "
+                            "hf download --repo-type dataset {}",
+                            path, split, HubDataName(path)));
   }
   return FilesUnder(folder);
 }

@@ -92,7 +92,7 @@ def test_no_other_split_is_taken_for_train(home):
     lay_out(home / "hub", "datasets", "someone/held-out", COMMIT, files)
     for path in ("", "/main"):
         done = run(home, "prompts", f"hf://someone/held-out{path}", check=False)
-        assert done.returncode == 2 and "has files of the split test, and none of train" in done.stderr
+        assert done.returncode == 2 and "the cache has files of the split test, and none of train" in done.stderr
         assert f"hf://someone/held-out{path}/test" in done.stderr
     for path in ("main/test", "validation", "test"):
         assert prompts(home, f"hf://someone/held-out/{path}") == [ROWS[0]["prompt"]]
