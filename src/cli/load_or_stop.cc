@@ -6,7 +6,7 @@
 
 #include "base/stop_signals.h"
 #include "cli/exit_code.h"
-#include "ops/ranks.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 

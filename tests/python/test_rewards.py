@@ -19,6 +19,7 @@ from conftest import PROGRAM, ROOT, run_augur
 from train_runs import (
     ANSWER,
     make_guesser,
+    read_lines,
     read_metrics,
     small_config,
     stands_at,
@@ -237,6 +238,7 @@ def test_a_function_needs_no_answer(tmp_path, guesses):
     metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, "unanswered"), **changes)
     assert [line["data"].get("critic/score/mean") for line in metrics] == [None, 0.5, 0.5]
     assert metrics[-1]["data"]["val-aux/asked/reward/mean@2"] == 0.5
+    assert {record["answer"] for record in read_lines(tmp_path / "run" / "tokens.jsonl")} == {""}
     options = {"samples": 2, "max_tokens": 2, "threads": 1, "reward_workers": 1}
     figures = augur.evaluate(guesses["policy"], rows, reward=function(tmp_path, "unanswered"), **options)
     assert figures["overall"]["score"] == 0.5

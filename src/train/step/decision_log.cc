@@ -24,6 +24,11 @@ std::vector<float> Copied(const at::Tensor& values, int64_t begin, int64_t count
   return {data, data + count};
 }
 
+std::string ShownAnswer(const nlohmann::json& truth) {
+  if (truth.is_null()) return "";  // a function scores without one
+  return truth.is_string() ? truth.get<std::string>() : truth.dump();
+}
+
 std::vector<double> Widen(std::span<const float> values) { return {values.begin(), values.end()}; }
 
 }  // namespace
@@ -131,8 +136,7 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
     record.step = step;
     record.data_source = prompt.data_source;
     record.prompt = text_.tokenizer.Decode(rollout.prompt_tokens);
-    record.answer =
-        prompt.ground_truth.is_string() ? prompt.ground_truth.get<std::string>() : prompt.ground_truth.dump();
+    record.answer = ShownAnswer(prompt.ground_truth);
     record.reward = experience.rewards[place];
     record.advantage = sample.advantage;
     record.finish = FinishReasonName(rollout.finish);
