@@ -1,14 +1,9 @@
 #include "analysis/inputs.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
 
-#include "base/checksum.h"
-#include "base/file.h"
 #include "base/hub.h"
 #include "reward/python_function.h"
 
@@ -17,24 +12,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLookedAt = 1 << 20;  // bytes at either end of a model's file
-
-FileFingerprint ModelFile(const fs::path& path) {
-  const MappedFile file(path);
-  const std::span<const std::byte> bytes = file.bytes();
-  const size_t end = std::min(bytes.size(), kLookedAt);
-  return {path.string(), bytes.size(),
-          fmt::format("{:016x}{:016x}", Checksum(bytes.first(end)), Checksum(bytes.last(end)))};
-}
-
 std::vector<FileFingerprint> ModelFiles(const std::string& model) {
   const std::string directory = ModelDirectory(model);
-  std::vector<FileFingerprint> files;
-  if (!fs::is_directory(directory)) return files;  // whoever loads it says so
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.is_regular_file()) files.push_back(ModelFile(entry.path()));
-  }
-  std::ranges::sort(files, {}, &FileFingerprint::path);
+  if (!fs::is_directory(directory)) return {};  // whoever loads it says so
+  std::vector<FileFingerprint> files = FingerprintText(directory);
+  const std::vector<FileFingerprint> weights = FingerprintWeights(directory);
+  files.insert(files.end(), weights.begin(), weights.end());
   return files;
 }
 

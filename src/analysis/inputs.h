@@ -8,8 +8,8 @@
 
 namespace augur {
 
-// Data files and the file of reward.python in full, as `augur train` looks at them; the files of models by
-// their size and their first and last MiB. Files are read once a process: the runs of a study share them.
+// Of data, of reward.python and of models, as `augur train` compares them. Each is read once a process: the
+// runs of a study share them.
 std::vector<FileFingerprint> InputFiles(const RlConfig& config);
 
 }  // namespace augur

@@ -61,6 +61,7 @@ std::vector<FileFingerprint> FingerprintWeights(const fs::path& model) {
   for (const fs::directory_entry& entry : fs::directory_iterator(model)) {
     if (entry.path().extension() == ".safetensors") found.push_back(Sampled(entry.path().string()));
   }
+  std::ranges::sort(found, {}, &FileFingerprint::path);
   return found;
 }
 
