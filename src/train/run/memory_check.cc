@@ -158,15 +158,18 @@ std::string DescribeMemory(const MemoryPlan& plan) {
                             plan.Sum(false) / kGiB);
 }
 
-void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section) {
-  const double least = plan.Sum(true);
+void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section) {
+  fmt::print(stderr, "{}", DescribeMemory(plan));
   if (plan.total == 0 || plan.Sum(false) <= plan.total) return;
-  if (least <= plan.total) {
-    fmt::print(stderr,
-               "augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
-               plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer));
-    return;
-  }
+  fmt::print(stderr,
+             "augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
+             plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer));
+}
+
+void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show) {
+  const double least = plan.Sum(true);
+  if (plan.total == 0 || least <= plan.total) return;
+  if (show) fmt::print(stderr, "{}", DescribeMemory(plan));
   std::vector<std::string> ways;
   if (!Ranks::World().alone() && use.shard != Shard::kFull) ways.emplace_back("parallel.shard=full");
   if (use.optimizer.optimizer_dtype == StateDtype::kFp32) ways.push_back(section + ".optimizer_dtype=bf16");

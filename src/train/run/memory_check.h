@@ -48,9 +48,12 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device);
 // "  master weights (fp32)   30.5" a line, in GiB.
 std::string DescribeMemory(const MemoryPlan& plan);
 
-// Throws Error where what is certain is more than the device has, and warns where an estimate is; `section`
-// is the optimizer's, "train" or "sft".
-void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section);
+// Writes it, and a warning where it may be more than the device has; `section` is the optimizer's, "train" or
+// "sft".
+void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section);
+
+// Throws Error where what is certain is more than the device has; with `show` the plan is written first.
+void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show);
 
 // For updates that ran out of memory.
 std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer);

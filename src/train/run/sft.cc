@@ -62,12 +62,12 @@ Model StartModel(const SftConfig& config, at::Device device) {
   const auto seed = static_cast<uint64_t>(config.run.seed);
   const MemoryUse use = UsesMemory(config, shape);
   const MemoryPlan plan = PlanMemory(use, device);
-  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
-  RequireMemory(plan, use, "sft");
+  RequireMemory(plan, use, "sft", config.log.console);
   const at::ScalarType type = TrainerType(model.precision);
   const bool scratch = config.sft.from_scratch;
   Model start = scratch ? RandomModel(shape, type, device, seed) : LoadModel(model.path, type, device);
   if (!scratch) StartLora(config.lora, model.precision, seed, &start);
+  if (config.log.console) TellMemory(plan, use, "sft");
   return start;
 }
 

@@ -97,10 +97,10 @@ Model LoadPolicy(const RlConfig& config, at::Device device) {
   const ModelConfig shape = ReadModelConfig(model.path);
   const MemoryUse use = UsesMemory(config, shape, device);
   const MemoryPlan plan = PlanMemory(use, device);
-  if (config.log.console) fmt::print(stderr, "{}", DescribeMemory(plan));
-  RequireMemory(plan, use, "train");
+  RequireMemory(plan, use, "train", config.log.console);
   Model policy = LoadModel(model.path, TrainerType(model.precision), device);
   StartLora(config.lora, model.precision, static_cast<uint64_t>(config.run.seed), &policy);
+  if (config.log.console) TellMemory(plan, use, "train");
   return policy;
 }
 
