@@ -71,5 +71,6 @@ def test_the_memory_of_a_run_is_told_before_it_starts(policy, tmp_path):
     told = run_augur("train", config, f"run.dir={tmp_path / 'fp8'}", "lora.rank=2", "model.precision=fp8").stderr
     assert "weights (bf16)" in told and "their base (fp8)" in told
     large = ["rollout.prompts=8192", "rollout.group=64", "rollout.max_tokens=100", "train.micro_tokens=100000000"]
-    told = run_augur("train", config, f"run.dir={tmp_path / 'large'}", "train.steps=0", "train.minibatch=0", *large).stderr
+    large += ["train.minibatch=0", "train.steps=0"]
+    told = run_augur("train", config, f"run.dir={tmp_path / 'large'}", *large).stderr
     assert "warning: training may take" in told and "train.micro_tokens=50000000" in told

@@ -434,7 +434,7 @@ def test_a_fault_that_all_ranks_see_is_told_once(tmp_path, guesser):
 def test_processes_of_a_command_for_one_do_not_wait_for_other_ranks(tmp_path):
     base = (ROOT / "recipes" / "quickstart.yaml").read_text().replace("models/tiny", str(TINY))
     (tmp_path / "base.yaml").write_text(base)
-    small = "train.steps=1, train.minibatch=0, rollout.prompts=2, rollout.group=2, eval.prompts=2, eval.samples=2, checkpoint.every=0"
+    small = "train.steps=1, train.minibatch=0, rollout.prompts=2, rollout.group=2, eval.prompts=2, eval.samples=2"
     (tmp_path / "grid.yaml").write_text(
         f"base: base.yaml\ndir: {tmp_path}/out\nseeds: 1\nset: [{small}]\n"
         "grid:\n  lr_factor: [1]\narms:\n  none: [mask=none]\n"
