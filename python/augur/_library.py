@@ -3,11 +3,13 @@ in build/ in a source tree, or in site-packages/augur where the package was inst
 
 import ctypes
 import os
+import platform
 import sys
 from pathlib import Path
 
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # before torch loads OpenMP; why: src/cli/main.cc
+    # Before torch loads OpenMP; why: src/cli/main.cc.
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000" if platform.machine() == "aarch64" else "1000")
 
 import torch
 

@@ -35,8 +35,15 @@ void HoldStopSignals() {
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit fails, and is reported, like any other
   // OpenMP's threads wait for each other by spinning, milliseconds long, which on cores that others use costs
-  // a step two to three times its time. It reads this when it is loaded, so the library comes after.
-  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
+  // a step two to three times its time; tens of microseconds span the gaps between parallel loops. ARM's
+  // yield takes a few cycles where x86's pause takes a hundred. It reads this when it is loaded, so the
+  // library comes after.
+#if defined(__aarch64__)
+  constexpr const char* kSpins = "30000";
+#else
+  constexpr const char* kSpins = "1000";
+#endif
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", kSpins, 0);
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "train" || command == "sft") HoldStopSignals();
   void* library = dlopen("libaugur_torch.so", RTLD_NOW | RTLD_GLOBAL);
