@@ -4,9 +4,12 @@ Python makes torch's process group, since Gloo's C++ headers are not in torch's 
 """
 
 import ctypes
+import hashlib
 import os
 import re
-from collections.abc import Mapping
+import secrets
+import time
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -14,6 +17,7 @@ import torch.distributed as dist
 from augur._library import GROUP_MAKER, library
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_POLL_SECONDS = 0.02
 
 
 def join() -> None:
@@ -69,12 +73,58 @@ def _make_group() -> None:
 
 
 def _start_name(store: dist.Store, rank: int, size: int) -> str:
-    """Tells this start from earlier ones: torchrun keeps the store when it restarts the processes, and with it the
-    addresses of those that are gone."""
-    if os.environ.get("GROUP_WORLD_SIZE") == "1" and "TORCHELASTIC_RESTART_COUNT" in os.environ:
-        return f"augur/restart_{os.environ['TORCHELASTIC_RESTART_COUNT']}"
-    # Agents of several nodes need not agree about that count, for one that joins anew has its own.
-    return f"augur/start_{size}_{store.add(f'augur/starts/{size}/{rank}', 1)}"
+    """A name that the processes of this start agree on, and no others: torchrun keeps the store when it starts them
+    again, with what the earlier ones wrote, and some of those may have ended before they wrote anything.
+
+    Each process says that it is here. The first tells who is, and tells it anew where one of them turns out to have
+    been of an earlier start, until all have heard a telling that has themselves in it.
+    """
+    me = secrets.token_hex(8)
+    store.set(f"augur/here/{rank}", me)
+    if rank == 0:
+        return _tell_who_is_here(store, size)
+    heard = None
+    for _ in _turns(store):
+        if not store.check(["augur/present"]):
+            continue
+        present = store.get("augur/present")
+        if me.encode() in present.split():
+            name = _name_of(present)
+            if name != heard:
+                store.add(f"{name}/heard", 1)
+                heard = name
+            if store.check([f"{name}/agreed"]):
+                return name
+    raise TimeoutError("process group: rank 0 did not come, or waits for another")
+
+
+def _tell_who_is_here(store: dist.Store, size: int) -> str:
+    told = name = None
+    here = [f"augur/here/{rank}" for rank in range(size)]
+    for _ in _turns(store):
+        absent = [rank for rank in range(size) if not store.check([here[rank]])]
+        if absent:
+            continue
+        present = b" ".join(store.multi_get(here))
+        if present != told:
+            told, name = present, _name_of(present)
+            store.set("augur/present", present)
+        if store.add(f"{name}/heard", 0) == size - 1:
+            store.set(f"{name}/agreed", "")
+            return name
+    raise TimeoutError(f"process group: of {size} ranks these did not come: {absent or 'some that ended early'}")
+
+
+def _turns(store: dist.Store) -> Iterator[None]:
+    """Turns of waiting for others, while the store's own limit has not passed."""
+    end = time.monotonic() + store.timeout.total_seconds()
+    while time.monotonic() < end:
+        yield
+        time.sleep(_POLL_SECONDS)
+
+
+def _name_of(present: bytes) -> str:
+    return f"augur/{hashlib.sha256(present).hexdigest()[:16]}"
 
 
 def _have_gpus(store: dist.Store, rank: int, size: int) -> bool:

@@ -5,12 +5,15 @@ import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch
 
 from conftest import PROGRAM, ROOT, run_augur
 
@@ -111,6 +114,46 @@ os._exit(0)
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[1:] == ["0 2 3.0", "1 2 3.0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dying", [0, 1])
+def test_a_rank_that_dies_while_it_starts_keeps_no_other_node_waiting(tmp_path, dying):
+    """Two nodes, each with an agent: their counts of restarts differ, and the store has what was written before."""
+    code = """
+import os, signal, sys, time
+from pathlib import Path
+mark = Path(sys.argv[1])
+if os.environ["RANK"] == sys.argv[2] and not mark.exists():
+    mark.touch()
+    time.sleep(6)  # the other has said by then that it is here
+    os.kill(os.getpid(), signal.SIGKILL)
+import torch.distributed as dist
+from augur import _processes
+_processes.join()
+dist.barrier()
+os.write(1, f"{dist.get_rank()} of {dist.get_world_size()}\\n".encode())
+dist.barrier()
+os._exit(0)
+"""
+    (tmp_path / "join.py").write_text(code)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=2"]
+    launcher += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=0", "--monitor-interval=0.2"]
+    command = [sys.executable, *launcher, tmp_path / "join.py", tmp_path / "mark", str(dying)]
+    nodes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) for _ in range(2)]
+    assert sorted(node.communicate(timeout=120)[0].strip() for node in nodes) == ["0 of 2", "1 of 2"]
+
+
+def test_ranks_that_do_not_come_are_named():
+    from augur._processes import _start_name
+
+    store = torch.distributed.HashStore()
+    store.set_timeout(timedelta(seconds=0.2))
+    with pytest.raises(TimeoutError, match=r"of 3 ranks these did not come: \[1, 2\]"):
+        _start_name(store, 0, 3)
 
 
 def test_srun_gives_what_torchrun_would():
