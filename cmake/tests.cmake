@@ -43,7 +43,7 @@ function(augur_tests room)
   endif()
 endfunction()
 
-foreach(room base mask formats text data reward config metrics kernels ops model rollout eval train analysis report cli)
+foreach(room base mask family formats text data reward config metrics kernels ops model rollout eval train analysis report cli)
   augur_tests(${room})
 endforeach()
 

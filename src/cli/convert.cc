@@ -6,7 +6,9 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/names.h"
 #include "cli/commands.h"
+#include "formats/gguf_config.h"
 #include "formats/gguf_convert.h"
 
 namespace augur {
@@ -55,11 +57,12 @@ void RunConvert(ConvertFlags& arguments) {
 void AddConvertCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand("convert", "Turn a GGUF file into a Hugging Face model directory");
   command->footer(
-      "Reads llama, qwen2 and qwen3 models stored as F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,\n"
-      "Q4_K, Q5_K or Q6_K, and writes config.json, generation_config.json, model.safetensors,\n"
-      "tokenizer.json and tokenizer_config.json. In fp32 the weights are bit for bit what the\n"
-      "Python package gguf dequantises.\n\n"
-      "Example: augur convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2-135m-instruct\n");
+      fmt::format("Reads {} models stored as F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,\n"
+                  "Q4_K, Q5_K or Q6_K, and writes config.json, generation_config.json, model.safetensors,\n"
+                  "tokenizer.json and tokenizer_config.json. In fp32 the weights are bit for bit what the\n"
+                  "Python package gguf dequantises.\n\n"
+                  "Example: augur convert SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2-135m-instruct\n",
+                  OneOf(GgufFamilies())));
   const auto arguments = std::make_shared<ConvertFlags>();
   ConvertOptions& options = arguments->options;
   command->add_option("FILE", arguments->file, "The GGUF file")->required();

@@ -14,7 +14,7 @@
 #include "cli/exit_code.h"
 #include "cli/generate_input.h"
 #include "eval/parity.h"
-#include "model/config.h"
+#include "model/load.h"
 
 namespace augur {
 namespace {

@@ -1,8 +1,11 @@
 #include "formats/gguf_config.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "base/names.h"
 #include "base/utf8.h"
+#include "family/layer_table.h"
 #include "formats/gguf_rope.h"
 
 namespace augur {
@@ -10,25 +13,13 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-struct Family {
-  std::string_view name;        // in GGUF and as model_type
-  std::string_view class_name;  // of transformers
-};
-
-// In the order of GgufArchitecture.
-constexpr Family kFamilies[] = {
-    {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
-
-const Family& FamilyOf(const GgufModel& model) { return kFamilies[static_cast<size_t>(model.architecture)]; }
-
-GgufArchitecture ReadArchitecture(const GgufMetadata& metadata) {
+const FamilyTraits& ReadFamily(const GgufMetadata& metadata) {
   const std::string name = metadata.String("general.architecture").value_or("");
-  for (size_t i = 0; i < std::size(kFamilies); ++i) {
-    if (kFamilies[i].name == name) return static_cast<GgufArchitecture>(i);
-  }
+  const std::vector<std::string_view> names = GgufFamilies();
+  if (std::ranges::find(names, name) != names.end()) return FindFamily(name, metadata.where());
   throw Error(metadata.where(),
               fmt::format("the architecture is {}", name.empty() ? "missing" : Quoted(name)),
-              "augur convert reads llama, qwen2 and qwen3");
+              fmt::format("augur convert reads {}", OneOf(names)));
 }
 
 // Keys whose presence means a model that these families cannot express.
@@ -76,7 +67,7 @@ std::optional<int64_t> TokenId(const GgufMetadata& metadata, const char* key, in
 }
 
 int64_t ReadVocabularySize(const GgufContent& content, const GgufMetadata& metadata) {
-  const auto embedding = content.tensors.find("token_embd.weight");
+  const auto embedding = content.tensors.find(fmt::format("{}.weight", kEmbeddingModule.gguf));
   if (embedding == content.tensors.end() || embedding->second.shape.size() != 2 ||
       embedding->second.shape[0] == 0) {
     throw Error(metadata.where(), "the matrix token_embd.weight is missing",
@@ -85,59 +76,58 @@ int64_t ReadVocabularySize(const GgufContent& content, const GgufMetadata& metad
   return embedding->second.shape[0];
 }
 
-void ReadHeads(const GgufMetadata& metadata, const std::string& prefix, GgufModel* model) {
-  model->heads = Positive(metadata, prefix + "attention.head_count");
-  model->kv_heads = metadata.Has(prefix + "attention.head_count_kv")
-                        ? Positive(metadata, prefix + "attention.head_count_kv")
-                        : model->heads;
-  model->head_dim = metadata.Has(prefix + "attention.key_length")
-                        ? Positive(metadata, prefix + "attention.key_length")
-                        : model->hidden / model->heads;
-  const auto fault = [&](std::string_view what) {
-    return Error(metadata.where(), what,
-                 "augur convert reads models with one full-size rotary head dimension");
-  };
-  const int64_t value = metadata.Integer(prefix + "attention.value_length").value_or(model->head_dim);
-  const int64_t rotary = metadata.Integer(prefix + "rope.dimension_count").value_or(model->head_dim);
-  if (model->heads % model->kv_heads != 0) {
-    throw fault(fmt::format("{} heads cannot share {} key-value heads", model->heads, model->kv_heads));
-  }
-  if (value != model->head_dim || rotary != model->head_dim || model->head_dim % 2 != 0 ||
-      model->head_dim == 0) {
-    throw fault(fmt::format("head dimension {}, value dimension {} and rotary dimension {}", model->head_dim,
-                            value, rotary));
-  }
+// Of each head: one dimension, all of it rotated.
+int64_t ReadHeadDim(const GgufMetadata& metadata, const std::string& prefix, int64_t hidden, int64_t heads) {
+  const int64_t head_dim = metadata.Has(prefix + "attention.key_length")
+                               ? Positive(metadata, prefix + "attention.key_length")
+                               : hidden / heads;
+  const int64_t value = metadata.Integer(prefix + "attention.value_length").value_or(head_dim);
+  const int64_t rotary = metadata.Integer(prefix + "rope.dimension_count").value_or(head_dim);
+  if (value == head_dim && rotary == head_dim) return head_dim;
+  throw Error(
+      metadata.where(),
+      fmt::format("head dimension {}, value dimension {} and rotary dimension {}", head_dim, value, rotary),
+      "augur convert reads models with one full-size rotary head dimension");
 }
 
-}  // namespace
-
-GgufModel ReadGgufModel(const GgufContent& content, const GgufMetadata& metadata) {
-  GgufModel model{};
-  model.architecture = ReadArchitecture(metadata);
-  const std::string prefix = std::string(FamilyOf(model).name) + ".";
-  model.layers = Positive(metadata, prefix + "block_count");
-  model.hidden = Positive(metadata, prefix + "embedding_length");
-  model.intermediate = Positive(metadata, prefix + "feed_forward_length");
-  model.context = Positive(metadata, prefix + "context_length");
-  RefuseWhatWouldBeLost(metadata, prefix, model.context);
-  ReadHeads(metadata, prefix, &model);
-  model.vocab_size = ReadVocabularySize(content, metadata);
-  model.rms_eps = PositiveNumber(metadata, prefix + "attention.layer_norm_rms_epsilon", std::nullopt);
-  model.rope_theta = PositiveNumber(metadata, prefix + "rope.freq_base", 10000.0);
-  model.rope_scaling = ReadRopeScaling(content, metadata, prefix, model.head_dim, model.rope_theta);
-  model.tied = !content.tensors.contains("output.weight");
-  model.attention_bias =
-      model.architecture != GgufArchitecture::kQwen2 && content.tensors.contains("blk.0.attn_q.bias");
-  model.bos = TokenId(metadata, "tokenizer.ggml.bos_token_id", model.vocab_size);
-  model.pad = TokenId(metadata, "tokenizer.ggml.padding_token_id", model.vocab_size);
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-    const auto id = TokenId(metadata, key, model.vocab_size);
-    if (id && (model.eos.empty() || model.eos.front() != *id)) model.eos.push_back(*id);
+// Switches of the family's modules, by which tensors there are.
+void AddSwitches(const GgufContent& content, const FamilyTraits& family, OrderedJson* json) {
+  (*json)["tie_word_embeddings"] = !content.tensors.contains(fmt::format("{}.weight", kHeadModule.gguf));
+  if (family.qkv_bias == Bias::kByKey) {
+    (*json)["attention_bias"] = content.tensors.contains("blk.0.attn_q.bias");
   }
-  return model;
+  if (family.mlp_bias == Bias::kByKey) (*json)["mlp_bias"] = false;
+  if (family.window == Window::kFromLayer) (*json)["use_sliding_window"] = false;
 }
 
-namespace {
+OrderedJson ReadConfig(const GgufContent& content, const GgufMetadata& metadata, const FamilyTraits& family) {
+  const std::string prefix = std::string(family.model_type) + ".",
+                    kv_heads = prefix + "attention.head_count_kv";
+  const int64_t hidden = Positive(metadata, prefix + "embedding_length");
+  const int64_t heads = Positive(metadata, prefix + "attention.head_count");
+  const int64_t context = Positive(metadata, prefix + "context_length");
+  RefuseWhatWouldBeLost(metadata, prefix, context);
+  OrderedJson json = {
+      {"architectures", {family.gguf_class}},
+      {"model_type", family.model_type},
+      {"vocab_size", ReadVocabularySize(content, metadata)},
+      {"hidden_size", hidden},
+      {"intermediate_size", Positive(metadata, prefix + "feed_forward_length")},
+      {"num_hidden_layers", Positive(metadata, prefix + "block_count")},
+      {"num_attention_heads", heads},
+      {"num_key_value_heads", metadata.Has(kv_heads) ? Positive(metadata, kv_heads) : heads},
+      {"head_dim", ReadHeadDim(metadata, prefix, hidden, heads)},
+      {"hidden_act", "silu"},
+      {"max_position_embeddings", context},
+      {"rms_norm_eps", PositiveNumber(metadata, prefix + "attention.layer_norm_rms_epsilon", std::nullopt)},
+      {"rope_theta", PositiveNumber(metadata, prefix + "rope.freq_base", 10000.0)},
+      {"rope_scaling", nullptr},
+      {"attention_dropout", 0.0},
+      {"initializer_range", 0.02},
+      {"use_cache", true}};
+  AddSwitches(content, family, &json);
+  return json;
+}
 
 void AddTokenIds(const GgufModel& model, OrderedJson* json) {
   if (model.bos) (*json)["bos_token_id"] = *model.bos;
@@ -152,30 +142,36 @@ std::string_view TorchName(DType dtype) {
 
 }  // namespace
 
+std::vector<std::string_view> GgufFamilies() {
+  std::vector<std::string_view> names;
+  for (const FamilyTraits& family : Families()) {
+    if (!family.gguf_class.empty()) names.push_back(family.model_type);
+  }
+  return names;
+}
+
+GgufModel ReadGgufModel(const GgufContent& content, const GgufMetadata& metadata) {
+  GgufModel model;
+  model.family = &ReadFamily(metadata);
+  model.json = ReadConfig(content, metadata, *model.family);
+  model.config = ParseModelConfig(Json(model.json), metadata.where());
+  // Only now: scaling that Augur does not compute with is converted all the same.
+  model.json["rope_scaling"] = ReadRopeScaling(content, metadata, std::string(model.family->model_type) + ".",
+                                               model.config.head_dim, model.config.rope.theta);
+  const int64_t tokens = model.config.vocab_size;
+  model.bos = TokenId(metadata, "tokenizer.ggml.bos_token_id", tokens);
+  model.pad = TokenId(metadata, "tokenizer.ggml.padding_token_id", tokens);
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    const auto id = TokenId(metadata, key, tokens);
+    if (id && (model.eos.empty() || model.eos.front() != *id)) model.eos.push_back(*id);
+  }
+  AddTokenIds(model, &model.json);
+  return model;
+}
+
 std::string ConfigJson(const GgufModel& model, DType dtype) {
-  OrderedJson json = {{"architectures", {FamilyOf(model).class_name}},
-                      {"model_type", FamilyOf(model).name},
-                      {"vocab_size", model.vocab_size},
-                      {"hidden_size", model.hidden},
-                      {"intermediate_size", model.intermediate},
-                      {"num_hidden_layers", model.layers},
-                      {"num_attention_heads", model.heads},
-                      {"num_key_value_heads", model.kv_heads},
-                      {"head_dim", model.head_dim},
-                      {"hidden_act", "silu"},
-                      {"max_position_embeddings", model.context},
-                      {"rms_norm_eps", model.rms_eps},
-                      {"rope_theta", model.rope_theta},
-                      {"rope_scaling", model.rope_scaling},
-                      {"tie_word_embeddings", model.tied},
-                      {"attention_dropout", 0.0},
-                      {"initializer_range", 0.02},
-                      {"use_cache", true},
-                      {"torch_dtype", TorchName(dtype)}};
-  if (model.architecture != GgufArchitecture::kQwen2) json["attention_bias"] = model.attention_bias;
-  if (model.architecture == GgufArchitecture::kLlama) json["mlp_bias"] = false;
-  if (model.architecture != GgufArchitecture::kLlama) json["use_sliding_window"] = false;
-  AddTokenIds(model, &json);
+  OrderedJson json = model.json;
+  json["torch_dtype"] = TorchName(dtype);
   return json.dump(2) + "\n";
 }
 

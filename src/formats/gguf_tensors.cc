@@ -7,65 +7,54 @@
 #include <set>
 
 #include "base/utf8.h"
+#include "family/layer_table.h"
 #include "formats/dequantize.h"
 #include "formats/float16.h"
 
 namespace augur {
 namespace {
 
-// A tensor the model needs: both names, its shape, and, for llama's queries and keys, over how many heads its
-// rows are interleaved.
+// A tensor the model needs: both names, its shape, and, where its rows are interleaved, those of a head.
 struct Wanted {
   std::string gguf, hf;
   std::vector<int64_t> shape;
-  int64_t interleaved_heads = 0;
+  int64_t interleaved = 0;
 };
 
-std::vector<Wanted> LayerTensors(const GgufModel& m, int64_t layer) {
-  const std::string gguf = fmt::format("blk.{}.", layer), hf = fmt::format("model.layers.{}.", layer);
+void AddModule(const ModuleSpec& spec, const GgufModel& model, int64_t layer, std::vector<Wanted>* wanted) {
+  for (const StoredModule& part : spec.parts) {
+    const bool rotated = spec.slot == kQkv && &part != &spec.parts.back();
+    const int64_t interleaved = rotated && model.family->gguf_interleaved ? model.config.head_dim : 0;
+    const std::string gguf = fmt::format("blk.{}.{}", layer, part.gguf);
+    const std::string hf = fmt::format("model.layers.{}.{}", layer, part.name);
+    std::vector<int64_t> shape = {part.rows};
+    if (spec.bias) wanted->push_back({gguf + ".bias", hf + ".bias", shape, interleaved});
+    if (spec.role != Role::kNorm) shape.push_back(spec.in);
+    wanted->push_back({gguf + ".weight", hf + ".weight", std::move(shape), interleaved});
+  }
+}
+
+std::vector<Wanted> AllTensors(const GgufModel& model) {
+  const ModelConfig& config = model.config;
   std::vector<Wanted> wanted;
-  const auto add = [&](std::string_view from, std::string_view to, std::vector<int64_t> shape,
-                       int64_t heads = 0) {
-    wanted.push_back({gguf + std::string(from), hf + std::string(to), std::move(shape), heads});
+  const auto add = [&](const OuterModule& module, std::vector<int64_t> shape) {
+    wanted.push_back(
+        {fmt::format("{}.weight", module.gguf), fmt::format("{}.weight", module.name), std::move(shape)});
   };
-  const int64_t queries = m.heads * m.head_dim, keys = m.kv_heads * m.head_dim;
-  const bool llama = m.architecture == GgufArchitecture::kLlama;
-  add("attn_norm.weight", "input_layernorm.weight", {m.hidden});
-  add("attn_q.weight", "self_attn.q_proj.weight", {queries, m.hidden}, llama ? m.heads : 0);
-  add("attn_k.weight", "self_attn.k_proj.weight", {keys, m.hidden}, llama ? m.kv_heads : 0);
-  add("attn_v.weight", "self_attn.v_proj.weight", {keys, m.hidden});
-  add("attn_output.weight", "self_attn.o_proj.weight", {m.hidden, queries});
-  if (m.attention_bias || m.architecture == GgufArchitecture::kQwen2) {
-    add("attn_q.bias", "self_attn.q_proj.bias", {queries}, llama ? m.heads : 0);
-    add("attn_k.bias", "self_attn.k_proj.bias", {keys}, llama ? m.kv_heads : 0);
-    add("attn_v.bias", "self_attn.v_proj.bias", {keys});
+  add(kEmbeddingModule, {config.vocab_size, config.hidden_size});
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const ModuleSpec& spec : LayerTable(config, layer)) AddModule(spec, model, layer, &wanted);
   }
-  if (m.attention_bias) add("attn_output.bias", "self_attn.o_proj.bias", {m.hidden});
-  if (m.architecture == GgufArchitecture::kQwen3) {
-    add("attn_q_norm.weight", "self_attn.q_norm.weight", {m.head_dim});
-    add("attn_k_norm.weight", "self_attn.k_norm.weight", {m.head_dim});
-  }
-  add("ffn_norm.weight", "post_attention_layernorm.weight", {m.hidden});
-  add("ffn_gate.weight", "mlp.gate_proj.weight", {m.intermediate, m.hidden});
-  add("ffn_up.weight", "mlp.up_proj.weight", {m.intermediate, m.hidden});
-  add("ffn_down.weight", "mlp.down_proj.weight", {m.hidden, m.intermediate});
+  add(kFinalNormModule, {config.hidden_size});
+  if (!config.tied_head) add(kHeadModule, {config.vocab_size, config.hidden_size});
   return wanted;
 }
 
-std::vector<Wanted> AllTensors(const GgufModel& m) {
-  std::vector<Wanted> wanted = {{"token_embd.weight", "model.embed_tokens.weight", {m.vocab_size, m.hidden}},
-                                {"output_norm.weight", "model.norm.weight", {m.hidden}}};
-  if (!m.tied) wanted.push_back({"output.weight", "lm_head.weight", {m.vocab_size, m.hidden}});
-  for (int64_t layer = 0; layer < m.layers; ++layer)
-    std::ranges::move(LayerTensors(m, layer), std::back_inserter(wanted));
-  return wanted;
-}
-
-// GGUF stores the two rotary halves of each llama head as alternating rows; Hugging Face one half after the
-// other. The row of the file that holds row `row` of the model.
-int64_t SourceRow(int64_t row, int64_t rows, int64_t heads) {
-  if (heads == 0) return row;
-  const int64_t head_dim = rows / heads, within = row % head_dim, half = head_dim / 2;
+// Interleaved are the two rotary halves of each head of `head_dim` rows; Hugging Face has one half after the
+// other. The row of the file that holds row `row` of the model; with 0 the same.
+int64_t SourceRow(int64_t row, int64_t head_dim) {
+  if (head_dim == 0) return row;
+  const int64_t within = row % head_dim, half = head_dim / 2;
   return row - within + (within % half) * 2 + within / half;
 }
 
@@ -84,7 +73,7 @@ class RowWriter {
         progress_(std::move(progress)) {}
 
   void operator()(const ByteSink& sink) const {
-    const bool vector = wanted_.shape.size() == 1 && wanted_.interleaved_heads == 0;
+    const bool vector = wanted_.shape.size() == 1 && wanted_.interleaved == 0;
     const int64_t rows = vector ? 1 : wanted_.shape[0];
     const int64_t columns = vector ? wanted_.shape[0] : wanted_.shape.size() == 1 ? 1 : wanted_.shape[1];
     const GgmlTypeInfo& info = InfoOf(tensor_.type);
@@ -95,7 +84,7 @@ class RowWriter {
       const int64_t end = std::min(rows, begin + batch);
       values.resize(static_cast<size_t>((end - begin) * columns));
       for (int64_t row = begin; row < end; ++row) {
-        const auto source = static_cast<size_t>(SourceRow(row, rows, wanted_.interleaved_heads));
+        const auto source = static_cast<size_t>(SourceRow(row, wanted_.interleaved));
         Dequantize(tensor_.type, tensor_.bytes.subspan(source * row_bytes, row_bytes),
                    std::span(values).subspan(static_cast<size_t>((row - begin) * columns),
                                              static_cast<size_t>(columns)));
@@ -146,10 +135,6 @@ void RefuseExtra(const GgufContent& content, const std::vector<Wanted>& wanted, 
 
 std::vector<TensorSource> GgufSources(const GgufContent& content, const GgufModel& model, DType dtype,
                                       const std::string& where, ConvertProgress progress) {
-  if (static_cast<uint64_t>(model.layers) > content.tensors.size()) {
-    throw Error(where, fmt::format("{} layers but only {} tensors", model.layers, content.tensors.size()),
-                "the file is damaged; fetch it again");
-  }
   const std::vector<Wanted> wanted = AllTensors(model);
   std::vector<TensorSource> sources;
   for (const Wanted& w : wanted) {
@@ -164,7 +149,7 @@ std::vector<TensorSource> GgufSources(const GgufContent& content, const GgufMode
                               found->second.shape, w.shape),
                   "the file is damaged; fetch it again");
     }
-    if (w.shape.size() == 1 && w.interleaved_heads > 0 && InfoOf(found->second.type).block_values > 1) {
+    if (w.shape.size() == 1 && w.interleaved > 0 && InfoOf(found->second.type).block_values > 1) {
       throw Error(where, fmt::format("the bias {} is quantised", w.gguf), "convert the original model again");
     }
     sources.push_back({w.hf, dtype, w.shape, RowWriter(found->second, w, dtype, where, progress)});

@@ -36,8 +36,7 @@ std::string Canonical(const std::string& name) {
 const PreTokenizer& ChoosePreTokenizer(const GgufMetadata& metadata, const GgufModel& model,
                                        const std::optional<std::string>& pre) {
   std::string name = Canonical(pre ? *pre : metadata.String("tokenizer.ggml.pre").value_or("default"));
-  // Files older than the key: Qwen has had one way of splitting throughout.
-  if (name == "default" && model.architecture != GgufArchitecture::kLlama) name = "qwen2";
+  if (name == "default" && !model.family->gguf_pre.empty()) name = model.family->gguf_pre;  // an old file
   std::vector<std::string_view> names;
   for (const PreTokenizer& known : KnownPreTokenizers()) {
     if (known.name == name) return known;
@@ -98,9 +97,9 @@ Vocabulary ReadVocabulary(const GgufMetadata& metadata, const GgufModel& model) 
   if (v.kinds.size() != v.tokens.size()) {
     throw Fault(metadata, fmt::format("{} tokens but {} token types", v.tokens.size(), v.kinds.size()));
   }
-  if (v.tokens.size() > static_cast<size_t>(model.vocab_size)) {
-    throw Fault(metadata,
-                fmt::format("{} tokens but an embedding of {} rows", v.tokens.size(), model.vocab_size));
+  if (v.tokens.size() > static_cast<size_t>(model.config.vocab_size)) {
+    throw Fault(metadata, fmt::format("{} tokens but an embedding of {} rows", v.tokens.size(),
+                                      model.config.vocab_size));
   }
   DivideVocabulary(&v);
   CheckMerges(v, metadata);
@@ -189,7 +188,7 @@ std::string TokenizerConfigJson(const GgufMetadata& metadata, const GgufModel& m
   if (const auto chat = metadata.String("tokenizer.chat_template")) json["chat_template"] = *chat;
   json["clean_up_tokenization_spaces"] = false;
   json["eos_token"] = model.eos.empty() ? OrderedJson(nullptr) : text_of(model.eos.front());
-  json["model_max_length"] = model.context;
+  json["model_max_length"] = model.config.max_positions;
   json["pad_token"] = text_of(model.pad);
   // The class that takes tokenizer.json as it stands; transformers rebuilds those of named families.
   json["tokenizer_class"] = "PreTrainedTokenizerFast";

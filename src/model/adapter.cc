@@ -78,7 +78,10 @@ bool IsTargeted(const ModuleSpec& spec, const AdapterPlace& place, const std::st
 // f(name, role, tensor) of every module that may be trained whole.
 template <typename F>
 void ForEachWhole(Model* model, F f) {
-  f("model.embed_tokens", Role::kEmbedding, &model->embedding);
+  const auto outer = [&](const OuterModule& module, at::Tensor* weight) {
+    f(std::string(module.name), module.role, weight);
+  };
+  outer(kEmbeddingModule, &model->embedding);
   for (size_t i = 0; i < model->layers.size(); ++i) {
     for (const ModuleSpec& spec : LayerTable(model->config, static_cast<int64_t>(i))) {
       if (spec.role != Role::kNorm) continue;
@@ -86,8 +89,8 @@ void ForEachWhole(Model* model, F f) {
         &model->layers[i][spec.slot].weight);
     }
   }
-  f("model.norm", Role::kNorm, &model->norm);
-  if (!model->config.tied_head) f("lm_head", Role::kEmbedding, &model->head);
+  outer(kFinalNormModule, &model->norm);
+  if (!model->config.tied_head) outer(kHeadModule, &model->head);
 }
 
 // The module's weight becomes its base, with or without the adapters.

@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hub.h"
+#include "base/json.h"
 #include "base/process_group.h"
+#include "base/run_directory.h"
 #include "base/stop_signals.h"
 #include "formats/safetensors.h"
 #include "model/adapter_files.h"
@@ -23,8 +25,8 @@ namespace {
 
 using Weights = std::map<std::string, TensorView>;
 
-constexpr std::string_view kHead = "lm_head.weight";
-constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
+const std::string kHead = fmt::format("{}.weight", kHeadModule.name);
+const std::string kEmbedding = fmt::format("{}.weight", kEmbeddingModule.name);
 
 // Rotation frequencies that old checkpoints carry along; transformers ignores them too.
 bool IsIgnored(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
@@ -53,9 +55,9 @@ void CheckTensor(const StoredTensor& expected, const Weights& weights, const std
 
 // A tied head may be stored as well, if it says the same.
 void CheckTiedHead(const Weights& weights, const std::string& where) {
-  const auto head = weights.find(std::string(kHead));
+  const auto head = weights.find(kHead);
   if (head == weights.end()) return;
-  const TensorView& embedding = weights.at(std::string(kEmbedding));
+  const TensorView& embedding = weights.at(kEmbedding);
   if (head->second.dtype != embedding.dtype || head->second.shape != embedding.shape ||
       !std::ranges::equal(head->second.bytes, embedding.bytes)) {
     throw Error(where, fmt::format("{} differs from {}, but config.json ties them", kHead, kEmbedding),
@@ -137,6 +139,18 @@ at::Device ParseDevice(std::string_view name, std::string_view where) {
   if (name == "cuda" && ThisProcessGroup().size > 1)
     return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+ModelConfig ReadModelConfig(const std::filesystem::path& model) {
+  const std::filesystem::path directory = ModelDirectory(model.string());
+  if (IsAdapter(directory)) return ReadModelConfig(BaseDirectory(directory));
+  const std::filesystem::path path = directory / "config.json";
+  if (!std::filesystem::is_directory(directory)) {
+    throw Error(directory.string(), "no such directory",
+                "give the directory that holds the model's config.json");
+  }
+  if (!std::filesystem::exists(path)) RefuseRunDirectory(directory);
+  return ParseModelConfig(ParseJson(ReadFile(path), path.string()), path.string());
 }
 
 Model LoadModel(const std::filesystem::path& model_path, at::ScalarType dtype, at::Device device) {

@@ -1,4 +1,4 @@
-// Weights from a Hugging Face directory.
+// Configuration and weights from a Hugging Face directory.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +13,9 @@ at::ScalarType ParsePrecision(std::string_view name, std::string_view where);
 // "cpu", "cuda" or "cuda:N"; an Error where this machine or build has no such device. "cuda" is the first,
 // or of several ranks this one's.
 at::Device ParseDevice(std::string_view name, std::string_view where);
+
+// config.json of the directory, or of the base that an adapter's directory names.
+ModelConfig ReadModelConfig(const std::filesystem::path& model);
 
 // Reads config.json and the safetensors file or shards. The bytes go from the memory map straight to their
 // place, converted on the way from bfloat16, float16 or float32; no second copy of the weights is held.

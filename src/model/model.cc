@@ -68,18 +68,19 @@ Model AllocateModel(const ModelConfig& config, at::ScalarType dtype, at::Device 
 
 std::vector<StoredTensor> StoredTensors(const Model& model) {
   std::vector<StoredTensor> tensors;
-  const auto add = [&](const char* name, const at::Tensor& parameter, Role role) {
-    tensors.push_back({name, parameter, role, false, 0, parameter.size(0)});
+  const auto add = [&](const OuterModule& module, const at::Tensor& parameter) {
+    tensors.push_back(
+        {fmt::format("{}.weight", module.name), parameter, module.role, false, 0, parameter.size(0)});
   };
-  add("model.embed_tokens.weight", model.embedding, Role::kEmbedding);
+  add(kEmbeddingModule, model.embedding);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);
     for (const ModuleSpec& spec : LayerTable(model.config, static_cast<int64_t>(i))) {
       CollectModule(spec, model.layers[i][spec.slot], prefix, &tensors);
     }
   }
-  add("model.norm.weight", model.norm, Role::kNorm);
-  if (!model.config.tied_head) add("lm_head.weight", model.head, Role::kEmbedding);
+  add(kFinalNormModule, model.norm);
+  if (!model.config.tied_head) add(kHeadModule, model.head);
   return tensors;
 }
 

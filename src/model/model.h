@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "model/config.h"
-#include "model/layer_table.h"
+#include "family/config.h"
+#include "family/layer_table.h"
 #include "ops/layer/low_rank.h"
 
 namespace augur {

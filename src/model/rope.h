@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/config.h"
+#include "family/config.h"
 
 namespace augur {
 

@@ -20,7 +20,7 @@ namespace {
 
 // Families small enough for the CPU; those named after head sizes take the tensor cores' kernels.
 std::vector<Family> CudaFamilies() {
-  std::vector<Family> families = Families();
+  std::vector<Family> families = SmallFamilies();
   families.push_back({"head_64", R"("model_type":"llama","tie_word_embeddings":true,"head_dim":64)"});
   families.push_back({"head_128", R"("model_type":"qwen3","tie_word_embeddings":false,"head_dim":128)"});
   // Sizes that the kernels for experts take.
@@ -334,7 +334,7 @@ TEST_P(RoutingCudaTest, RecordsTheTrainersExpertsInLowPrecision) {
 
 // What others held when the engine was made, and gave back since.
 TEST(EngineCuda, TakesTheMemoryThatIsFreeWhenItGenerates) {
-  const Model there = OnGpu(SmallModel(Families()[0]), at::kFloat);
+  const Model there = OnGpu(SmallModel(SmallFamilies()[0]), at::kFloat);
   const auto requests = RandomRequests(std::vector<int>(200, 30));
   SamplingOptions options = Options(90);
   options.samples = 1;

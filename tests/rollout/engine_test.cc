@@ -129,12 +129,12 @@ std::string SettingName(const testing::TestParamInfo<Setting>& info) {
   return std::get<0>(info.param).name + "_" + kNames[static_cast<int>(std::get<1>(info.param))];
 }
 INSTANTIATE_TEST_SUITE_P(Families, EngineTest,
-                         testing::Combine(testing::ValuesIn(Families()),
+                         testing::Combine(testing::ValuesIn(SmallFamilies()),
                                           testing::Values(RolloutPrecision::kFp32, RolloutPrecision::kBf16,
                                                           RolloutPrecision::kFp8)),
                          SettingName);
 
-const Family kLlama = Families()[0];
+const Family kLlama = SmallFamilies()[0];
 
 // Room for three of the responses in full: they are admitted as they will fit, not all at once and preempted.
 TEST(EngineAdmission, CountsOnGrowth) {

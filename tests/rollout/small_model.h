@@ -22,7 +22,7 @@ struct Family {
   std::string fields;  // of config.json, besides those of every family
 };
 
-inline std::vector<Family> Families() {
+inline std::vector<Family> SmallFamilies() {
   return {
       {"llama", R"("model_type":"llama","tie_word_embeddings":false)"},
       {"llama_tied_bias", R"("model_type":"llama","tie_word_embeddings":true,"attention_bias":true,

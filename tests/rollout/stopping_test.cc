@@ -22,7 +22,7 @@ class StoppingTest : public testing::Test {
     return options;
   }
 
-  const Model model_ = SmallModel(Families()[0]);
+  const Model model_ = SmallModel(SmallFamilies()[0]);
   const std::vector<GenerateRequest> requests_ = RandomRequests({5, 9});
   Engine engine_{model_, {.precision = RolloutPrecision::kFp32}};
 };

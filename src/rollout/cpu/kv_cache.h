@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "family/config.h"
 #include "kernels/decode/paged_attention.h"
-#include "model/config.h"
 
 namespace augur {
 

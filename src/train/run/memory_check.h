@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "model/config.h"
+#include "family/config.h"
 
 namespace augur {
 

@@ -17,7 +17,7 @@
 #include "data/fingerprint.h"
 #include "metrics/metrics_file.h"
 #include "metrics/tensorboard.h"
-#include "model/config.h"
+#include "model/load.h"
 #include "ops/device.h"
 #include "ops/out_of_memory.h"
 #include "ops/parallel/ranks.h"

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/stop_signals.h"
-#include "model/config.h"
+#include "model/load.h"
 #include "rollout/prompts.h"
 
 namespace augur {

@@ -1,14 +1,10 @@
-#include "model/config.h"
+#include "family/config.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/hub.h"
-#include "base/run_directory.h"
-#include "model/adapter_files.h"
 
 namespace augur {
 namespace {
@@ -92,7 +88,7 @@ class Reader {
   std::string where_;
 };
 
-// transformers lets `rope_scaling` win over `rope_parameters`, and an entry of either over a key beside it.
+// transformers lets `rope_scaling` win over `rope_parameters`, and an entry of either over a key next to it.
 RopeConfig ReadRope(const Reader& reader, double theta, int64_t max_positions) {
   const Json* given = reader.Find("rope_scaling");
   if (given == nullptr || given->empty()) given = reader.Find("rope_parameters");
@@ -273,18 +269,6 @@ ModelConfig ParseModelConfig(const Json& json, std::string_view where) {
   config.rope = ReadRope(reader, family.rope_theta, config.max_positions);
   ReadWindow(reader, family, &config);
   return config;
-}
-
-ModelConfig ReadModelConfig(const std::filesystem::path& model) {
-  const std::filesystem::path directory = ModelDirectory(model.string());
-  if (IsAdapter(directory)) return ReadModelConfig(BaseDirectory(directory));
-  const std::filesystem::path path = directory / "config.json";
-  if (!std::filesystem::is_directory(directory)) {
-    throw Error(directory.string(), "no such directory",
-                "give the directory that holds the model's config.json");
-  }
-  if (!std::filesystem::exists(path)) RefuseRunDirectory(directory);
-  return ParseModelConfig(ParseJson(ReadFile(path), path.string()), path.string());
 }
 
 }  // namespace augur

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <span>
 #include <string_view>
 
 namespace augur {
@@ -44,12 +44,15 @@ struct FamilyTraits {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   bool tied_head = false;
+  // Of families that are converted from GGUF, where model_type is the architecture's name, too.
+  std::string_view gguf_class = "";  // in transformers, of what is converted; empty: nothing is
+  std::string_view gguf_pre = "";    // how text is split where a file does not say; empty: the user must
+  bool gguf_interleaved = false;     // rows of a query's or key's two rotary halves stand in turn
 };
+
+std::span<const FamilyTraits> Families();
 
 // The family of a model_type; throws Error at `where` for one that is not supported.
 const FamilyTraits& FindFamily(std::string_view model_type, std::string_view where);
-
-// "llama, mistral, ..."
-std::string FamilyNames();
 
 }  // namespace augur

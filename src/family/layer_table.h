@@ -1,15 +1,18 @@
-// Which modules a decoder layer has: what each is, its shape, and its names in a Hugging Face directory.
+// Which modules a decoder layer has: what each is, its shape, and its names in Hugging Face directories and
+// GGUF files.
 //
-// Whoever handles weights reads this table: allocation, loading and saving, the optimizer's list, the rollout
-// copies with their FP8 rounding, adapters. A family whose layers are made of other modules than these needs
-// an entry here, and whoever computes with it a line in model/layer.cc and in the two forwards of rollout/.
+// Whoever handles weights reads this table: allocation, loading and saving, conversion, the optimizer's list,
+// the rollout copies with their FP8 rounding, adapters. A family whose layers are made of other modules than
+// these needs an entry here, and whoever computes with it a line in model/layer.cc and in the two forwards of
+// rollout/.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "model/config.h"
+#include "family/config.h"
 
 namespace augur {
 
@@ -46,8 +49,19 @@ inline bool IsLinear(Role role) { return role == Role::kColumnLinear || role == 
 // A module of the Hugging Face directory: some of the outputs of one of ours.
 struct StoredModule {
   std::string name;  // within the layer: "self_attn.q_proj"; of an expert with {} where its number stands
-  int64_t rows;      // outputs, or a norm's width
+  std::string_view gguf;  // within the layer of a GGUF file: "attn_q"; empty where none is converted
+  int64_t rows;           // outputs, or a norm's width
 };
+
+// A module outside the layers.
+struct OuterModule {
+  std::string_view name;
+  std::string_view gguf;
+  Role role;
+};
+inline constexpr OuterModule kEmbeddingModule = {"model.embed_tokens", "token_embd", Role::kEmbedding};
+inline constexpr OuterModule kFinalNormModule = {"model.norm", "output_norm", Role::kNorm};
+inline constexpr OuterModule kHeadModule = {"lm_head", "output", Role::kEmbedding};
 
 struct ModuleSpec {
   Slot slot;

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
-#include "model/family.h"
+#include "family/family.h"
 
 namespace augur {
 
@@ -64,8 +63,5 @@ struct ModelConfig {
 // Throws Error naming `where` and the key: absent or of the wrong type, out of range, or asking for what
 // Augur does not support (another model_type, rope type or activation, sliding windows, quantised weights).
 ModelConfig ParseModelConfig(const Json& json, std::string_view where);
-
-// config.json of the directory.
-ModelConfig ReadModelConfig(const std::filesystem::path& model);
 
 }  // namespace augur

@@ -1,4 +1,4 @@
-#include "model/family.h"
+#include "family/family.h"
 
 #include <fmt/ranges.h>
 
@@ -14,14 +14,22 @@ constexpr FamilyTraits kFamilies[] = {
      .qkv_bias = Bias::kByKey,
      .out_bias = Bias::kByKey,
      .mlp_bias = Bias::kByKey,
-     .max_positions = 2048},
-    {.model_type = "qwen2", .qkv_bias = Bias::kAlways, .window = Window::kFromLayer},
+     .max_positions = 2048,
+     .gguf_class = "LlamaForCausalLM",
+     .gguf_interleaved = true},
+    {.model_type = "qwen2",
+     .qkv_bias = Bias::kAlways,
+     .window = Window::kFromLayer,
+     .gguf_class = "Qwen2ForCausalLM",
+     .gguf_pre = "qwen2"},
     {.model_type = "qwen3",
      .qkv_bias = Bias::kByKey,
      .out_bias = Bias::kByKey,
      .qk_norm = QkNorm::kHead,
      .window = Window::kFromLayer,
-     .head_dim = 128},
+     .head_dim = 128,
+     .gguf_class = "Qwen3ForCausalLM",
+     .gguf_pre = "qwen2"},
     {.model_type = "qwen3_moe",
      .qkv_bias = Bias::kByKey,
      .out_bias = Bias::kByKey,
@@ -53,17 +61,16 @@ constexpr FamilyTraits kFamilies[] = {
 
 }  // namespace
 
+std::span<const FamilyTraits> Families() { return kFamilies; }
+
 const FamilyTraits& FindFamily(std::string_view model_type, std::string_view where) {
+  std::vector<std::string_view> names;
   for (const FamilyTraits& family : kFamilies) {
     if (family.model_type == model_type) return family;
+    names.push_back(family.model_type);
   }
-  throw Error(where, fmt::format("model_type '{}' is not supported", model_type), "valid: " + FamilyNames());
-}
-
-std::string FamilyNames() {
-  std::vector<std::string_view> names;
-  for (const FamilyTraits& family : kFamilies) names.push_back(family.model_type);
-  return fmt::format("{}", fmt::join(names, ", "));
+  throw Error(where, fmt::format("model_type '{}' is not supported", model_type),
+              fmt::format("valid: {}", fmt::join(names, ", ")));
 }
 
 }  // namespace augur
