@@ -27,6 +27,10 @@ typename CudaElement<T>::Type* OnDevice(T* data) {
   return reinterpret_cast<typename CudaElement<T>::Type*>(data);
 }
 
+__device__ __forceinline__ float RoundedToBf16(float x) {
+  return static_cast<float>(static_cast<__nv_bfloat16>(x));
+}
+
 // kVector consecutive elements: 16 bytes of them, aligned, or a single one.
 template <int kVector, typename E>
 __device__ __forceinline__ void LoadVector(const E* from, float out[kVector]) {

@@ -4,6 +4,7 @@
 #include "kernels/cuda_rows.h"
 #include "kernels/decode/experts.h"
 #include "kernels/decode/few_rows_cuda.h"
+#include "kernels/layer/swiglu_cuda.h"
 
 namespace augur {
 namespace {
@@ -144,9 +145,6 @@ __device__ __forceinline__ int ListChoices(const ProductArguments& a, const Plac
   return __shfl_sync(kAll, end, 31);
 }
 
-__device__ __forceinline__ float Silu(float x) { return x / (1.0f + __expf(-x)); }
-__device__ __forceinline__ float Rounded(float x) { return static_cast<float>(static_cast<Bf16>(x)); }
-
 // The sums of `tokens` choices, to y through shared memory, so that rows are written in whole vectors.
 template <typename E, bool kGated, int kN>
 __device__ __forceinline__ void Finish(const ProductArguments& a, const WeightTile<kGated>& tile, int expert,
@@ -167,7 +165,7 @@ __device__ __forceinline__ void Finish(const ProductArguments& a, const WeightTi
     }
     Bf16* to = shared + t * kPitch + warp * 16 + row;
     if constexpr (kGated) {
-      *to = static_cast<Bf16>(Silu(Rounded(low[i] * by_low)) * Rounded(high[i] * by_high));
+      *to = static_cast<Bf16>(Swiglu(RoundedToBf16(low[i] * by_low), RoundedToBf16(high[i] * by_high)));
     } else {
       to[0] = static_cast<Bf16>(low[i] * by_low);
       to[kFewRowsHalf] = static_cast<Bf16>(high[i] * by_high);
@@ -255,7 +253,7 @@ __global__ void MixKernel(int per_token, int width, const Bf16* weights, const B
       float part[8];
       LoadVector<8>(y + choice * width + column, part);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum[i] += Rounded(part[i] * weight);
+      for (int i = 0; i < 8; ++i) sum[i] += RoundedToBf16(part[i] * weight);
     }
     StoreVector<8>(sum, out + token * width + column);
   }

@@ -5,6 +5,7 @@
 #include "kernels/cuda_rows.h"
 #include "kernels/decode/bulk_copy_cuda.h"
 #include "kernels/decode/gate_up_product.h"
+#include "kernels/layer/swiglu_cuda.h"
 
 namespace augur {
 namespace {
@@ -33,12 +34,9 @@ struct Arguments {
   Bf16* y;
 };
 
-__device__ __forceinline__ float Rounded(float x) { return static_cast<float>(static_cast<Bf16>(x)); }
-
-// As kernels/layer/swiglu.h computes it from gate and up in memory.
+// As from a product in memory.
 __device__ __forceinline__ float Gated(float gate, float up) {
-  gate = Rounded(gate);
-  return gate * (1.0f / (1.0f + __expf(-gate))) * Rounded(up);
+  return Swiglu(RoundedToBf16(gate), RoundedToBf16(up));
 }
 
 __device__ __forceinline__ uint32_t GatedPair(const float* gate, const float* up) {

@@ -3,6 +3,7 @@
 #include "kernels/cuda_rows.h"
 #include "kernels/layer/fp8_cuda.h"
 #include "kernels/layer/swiglu.h"
+#include "kernels/layer/swiglu_cuda.h"
 
 namespace augur {
 namespace {
@@ -11,8 +12,6 @@ constexpr int kThreads = 256;
 constexpr int kQuantiseThreads = 640;  // at most
 constexpr int64_t kManyRows = 1024, kManyThreads = 320;
 constexpr size_t kMostShared = 40 << 10;
-
-__device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
 // Of row `row` at column `i`.
 template <typename E, int kVector>
@@ -27,7 +26,7 @@ __device__ __forceinline__ void Gated(const E* gate_up, const ProductScale& scal
     Rescale<kVector>(u, scale.row[row], scale.column + width + i);
   }
 #pragma unroll
-  for (int k = 0; k < kVector; ++k) out[k] = g[k] * Sigmoid(g[k]) * u[k];
+  for (int k = 0; k < kVector; ++k) out[k] = Swiglu(g[k], u[k]);
 }
 
 template <typename E, int kVector>
@@ -118,10 +117,10 @@ __device__ __forceinline__ void GatedGradient(int64_t width, const E* gate_up, c
   }
 #pragma unroll
   for (int k = 0; k < kVector; ++k) {
-    const float sigmoid = Sigmoid(g[k]), silu = g[k] * sigmoid;
+    const float sigmoid = Sigmoid(g[k]);
     grad_up[k] = d[k] * g[k] * sigmoid;
     grad_gate[k] = d[k] * u[k] * sigmoid * (1.0f + g[k] * (1.0f - sigmoid));
-    d[k] = silu * u[k];
+    d[k] = Swiglu(g[k], u[k]);
   }
   if (to.out != nullptr) StoreVector<kVector>(d, to.out + i);
   StoreVector<kVector>(grad_gate, to.grad_gate_up + at);
