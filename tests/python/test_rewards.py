@@ -4,158 +4,30 @@ import contextlib
 import io
 import json
 import os
-import re
-import signal
 import statistics
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import augur
 from conftest import PROGRAM, ROOT, run_augur
+from reward_runs import FUNCTIONS, function, guessing, trained, weights
 from train_runs import (
     ANSWER,
-    make_guesser,
     read_lines,
     read_metrics,
     small_config,
-    stands_at,
     start,
     wait_for_step,
     without_times,
-    write_guesses,
 )
-
-FUNCTIONS = f"""
-import asyncio, os, time
-
-loops = []  # that live on, so that no other takes the place of one
-
-def trl(prompts, completions, answer, **columns):
-    assert len(prompts) == len(completions) == len(answer) == len(columns["completion_ids"])
-    return [float(text.strip() == right) for text, right in zip(completions, answer)]
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    assert data_source == "guess"
-    return float(solution_str.strip() == ground_truth)
-
-def details(data_source, solution_str, ground_truth, extra_info):
-    right = solution_str.strip() == ground_truth
-    return {{"score": 2 * right - 1, "acc": right, "length": len(solution_str), "pred": solution_str, "note": "text"}}
-
-def helper(line):
-    raise ValueError(f"cannot score {{line!r}}")
-
-def raises(completions, **columns):
-    return [0.5 if completions[0].strip() == "{ANSWER}" else helper(completions[0])]
-
-def fails(completions, **columns):
-    raise ValueError("always")
-
-def dies(completions, **columns):
-    if completions[0].strip() != "{ANSWER}":
-        os._exit(3)
-    return [0.5]
-
-def hangs(completions, **columns):
-    if completions[0].strip() != "{ANSWER}":
-        time.sleep(600)
-    return [0.5]
-
-def sleeps(completions, **columns):
-    open(os.environ["STAMPS"], "w").close()
-    time.sleep(600)
-
-def stamps(completions, **columns):
-    with open(os.environ["STAMPS"], "a") as file:
-        file.write(f"{{time.monotonic()}} {{len(completions)}}\\n")
-    return [0.0] * len(completions)
-
-def noted(completions, note, **columns):
-    return [float(row["value"]) for row in note]
-
-def among(prompts, completions, **columns):
-    assert len(set(prompts)) == 1
-    return [float(sum(other < text for other in completions)) for text in completions]
-
-def seldom(completions, completion_ids, **columns):
-    return [None if i % 2 else float(ids[:1] == [{ANSWER}]) for i, ids in enumerate(completion_ids)]
-
-def never(completions, **columns):
-    return [None] * len(completions)
-
-def forgets(data_source, solution_str, ground_truth, extra_info):
-    pass
-
-def lazily(completions, **columns):
-    return (0.5 for _ in completions)
-
-def odd(data_source, solution_str, ground_truth, extra_info):
-    return {{"score": 0.5, "pred": "\\ud800", "huge": 10**400}}
-
-def of_a_dict(completions, **columns):
-    return {{i: 0.5 for i in range(len(completions))}}.values()
-
-def overlong(completion_ids, **columns):
-    return [0.5 for _ in completion_ids]
-
-def served(completions, trainer_state, log_extra, log_metric, **columns):
-    log_extra("length", [len(text) for text in completions])
-    log_metric("logged", 1.0)
-    log_metric("logged", 2.0)
-    return [0.5 + trainer_state.global_step for _ in completions]
-
-async def awaited(completions, **columns):
-    loops.append(asyncio.get_running_loop())
-    return [0.5 if loops[0] is loops[-1] else 0.0 for _ in completions]
-
-async def awaited_each(data_source, solution_str, ground_truth, extra_info):
-    loops.append(asyncio.get_running_loop())
-    return 0.5 if loops[0] is loops[-1] else 0.0
-
-def unanswered(completions, answer, ground_truth, **columns):
-    return [0.5 if right is None and truth is None else 0.0 for right, truth in zip(answer, ground_truth)]
-
-def other(a, b):
-    return 0
-"""
 
 
 @pytest.fixture
 def guesses(tmp_path) -> dict:
-    """Changes to a small configuration: a model that is right about every other time, and its prompts."""
-    (tmp_path / "rewards.py").write_text(FUNCTIONS)
-    return {
-        "policy": make_guesser(tmp_path / "policy"),
-        "data__train": f"[{write_guesses(tmp_path / 'data.jsonl')}]",
-        "eval__files": "[]",
-        "train__steps": 2,
-        "reward__overlong_buffer": 0,
-        "reward__workers": 2,
-    }
-
-
-def function(tmp_path: Path, name: str) -> str:
-    return f"{tmp_path / 'rewards.py'}:{name}"
-
-
-def trained(tmp_path: Path, settings: dict, name: str, **changes) -> tuple[list[dict], str]:
-    """The metrics of a run, and what it said."""
-    config = small_config(tmp_path, name=name, **(settings | changes))
-    said = run_augur("train", config).stderr
-    return without_times(read_metrics(tmp_path / name)), said
-
-
-def made_by(run: Path) -> set[str]:
-    """What is in a run's directory, but for the lock."""
-    return {path.name for path in run.iterdir()} - {".lock"} if run.exists() else set()
-
-
-def weights(run: Path) -> bytes:
-    return (run / "model" / "model.safetensors").read_bytes()
+    return guessing(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["trl", "compute_score"])
@@ -186,27 +58,6 @@ def test_numbers_of_a_dict_are_logged(tmp_path, guesses):
     assert last["val-aux/guess/reward/mean@2"] == pytest.approx(2 * accuracy - 1)
     assert last["val-aux/guess/acc/mean@2"] == pytest.approx(accuracy)
     assert last["val-aux/guess/length/mean@2"] > 0
-
-
-@pytest.mark.parametrize("name", ["raises", "dies", pytest.param("hangs", marks=pytest.mark.slow)])
-def test_a_function_that_fails_costs_its_response_alone(name, tmp_path, guesses):
-    metrics, said = trained(
-        tmp_path, guesses, "run",
-        reward__python=function(tmp_path, name), reward__error_score=-3, reward__max_errors=0.99,
-        reward__timeout_s=2 if name == "hangs" else 60, rollout__group=4,
-    )  # fmt: skip
-    for line in metrics:
-        data = line["data"]
-        errors = data["reward/errors"]
-        assert data["critic/score/mean"] == pytest.approx((-3 * errors + 0.5 * (8 - errors)) / 8)
-        assert data["reward/restarts"] == (0 if name == "raises" else errors)
-    assert sum(line["data"]["reward/errors"] for line in metrics) > 0
-    assert said.count("this first time in full") == 1
-    if name == "raises":
-        assert said.count("Traceback (most recent call last):") == 1
-        for part in ("in raises", "in helper", "ValueError: cannot score"):
-            assert said.count(part) == 1
-    assert {"dies": "exit code 3", "hangs": "longer than reward.timeout_s (2 s)"}.get(name, "") in said
 
 
 @pytest.mark.parametrize("name", ["lazily", "odd", "of_a_dict"])
@@ -253,80 +104,6 @@ def test_a_file_may_be_named_as_a_module_is(tmp_path, guesses):
     (tmp_path / "math.py").write_text("import fractions\n" + FUNCTIONS)
     metrics, _ = trained(tmp_path, guesses, "run", reward__python=f"{tmp_path / 'math.py'}:compute_score")
     assert all(line["data"]["reward/errors"] == 0 for line in metrics)
-
-
-def test_a_signal_ends_an_evaluation_whose_function_hangs(tmp_path, guesses):
-    data = guesses["data__train"].strip("[]")
-    flags = ["--samples", "4", "--max-tokens", "4", "--responses", tmp_path / "responses.jsonl"]
-    command = [PROGRAM, "eval", guesses["policy"], "--data", data, "--reward", function(tmp_path, "sleeps"), *flags]
-    environment = os.environ | {"STAMPS": str(tmp_path / "stamps")}
-    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, env=environment)
-    while not (tmp_path / "stamps").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    began = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130 and "stopped by SIGINT; no figures" in said
-    assert time.monotonic() - began < 10  # its calls would take ten minutes
-
-
-def test_a_signal_ends_a_run_whose_function_is_still_loading(tmp_path, guesses):
-    begun = tmp_path / "begun"
-    (tmp_path / "slow.py").write_text(f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(600)\n")
-    process = start(small_config(tmp_path, **guesses, reward__python=f"{tmp_path / 'slow.py'}:score"))
-    while not begun.exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=20)
-    assert process.returncode == 0 and "stopped by SIGTERM before it began; nothing was changed" in out, err
-    assert not made_by(tmp_path / "run")
-
-
-def test_failures_in_an_evaluation_are_counted(tmp_path, guesses):
-    changes = dict(eval__files=guesses["data__train"], eval__samples=4, eval__prompts=0, train__steps=0)
-    changes |= dict(reward__python=function(tmp_path, "raises"), reward__error_score=-3, reward__max_errors=0.99)
-    [line], said = trained(tmp_path, guesses, "run", log__console="true", **changes)
-    errors = line["data"]["val-aux/guess/reward_errors"]
-    assert 0 < errors < 48
-    assert re.search(rf"data.jsonl:\d+: {errors:.0f} of 48 held-out responses could not be scored and count", said)
-    assert line["data"]["val-aux/guess/reward/mean@4"] == pytest.approx((-3 * errors + 0.5 * (48 - errors)) / 48)
-
-
-def test_too_many_failures_end_the_run_naming_the_function(tmp_path, guesses):
-    config = small_config(tmp_path, **(guesses | {"reward__python": function(tmp_path, "raises")}))
-    done = run_augur("train", config, "reward.max_errors=0", check=False)
-    assert done.returncode == 2
-    assert "rewards.py:raises raised ValueError: cannot score" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize("name", ["fails", "raises"])
-def test_an_evaluation_is_held_to_the_same_limit(name, tmp_path, guesses):
-    config = small_config(tmp_path, **(guesses | {"eval__files": guesses["data__train"]}))
-    python = f"reward.python={function(tmp_path, name)}"
-    done = run_augur("train", config, python, "reward.max_errors=0", "train.steps=0", check=False)
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 2 and re.search(r"data.jsonl:\d+: ", last) and "ValueError" in last
-    assert ("not one of the held-out 24" if name == "fails" else "of the held-out 24") in last
-    assert not (tmp_path / "run" / "summary.json").exists()
-
-
-def test_a_failing_evaluation_leaves_the_finished_steps(tmp_path, guesses):
-    held = tmp_path / "held.jsonl"
-    held.write_text(json.dumps({"prompt": "1 =", "answer": ANSWER, "data_source": "held"}) + "\n")
-    rewards = tmp_path / "own.py"
-    text = "def score(data_source, solution_str, ground_truth, extra_info):\n"
-    rewards.write_text(f"{text}    return float(len(solution_str) % 2 if data_source == 'guess' else [][0])\n")
-    changes = dict(eval__files=f"[{held}]", eval__at_start="false", eval__every=2, checkpoint__every=2, train__steps=3)
-    config = small_config(tmp_path, **(guesses | changes | {"reward__python": f"{rewards}:score"}))
-    done = run_augur("train", config, check=False)
-    assert done.returncode == 2 and "held.jsonl:1" in done.stderr.splitlines()[-1]
-    assert stands_at(tmp_path / "run") == 2
-    rewards.write_text(f"{text}    return float(len(solution_str) % 2)\n")
-    run_augur("train", config, "run.resume_changed=true")
-    lines = read_metrics(tmp_path / "run")
-    assert [line["step"] for line in lines] == [1, 2, 3] and "val-core/held/acc/mean@2" in lines[1]["data"]
 
 
 def test_responses_are_scored_while_others_are_generated(tmp_path, guesses, monkeypatch):
@@ -452,12 +229,6 @@ def test_a_run_goes_on_where_nothing_of_a_step_is_scored(tmp_path, guesses):
     assert metrics[-1]["data"]["rollout/equal_groups"] == 1
 
 
-def test_none_of_a_function_of_verls_is_an_error(tmp_path, guesses):
-    config = small_config(tmp_path, **guesses, reward__python=function(tmp_path, "forgets"))
-    done = run_augur("train", config, check=False)
-    assert done.returncode == 2 and "None is no score" in done.stderr
-
-
 def test_an_evaluation_tells_unscored_responses_from_wrong_ones(tmp_path, guesses):
     flags = ["--data", *guesses["data__train"].strip("[]").split(", "), "--samples", 4, "--json", tmp_path / "f.json"]
     run_augur("eval", guesses["policy"], *flags, "--reward", function(tmp_path, "seldom"))
@@ -467,23 +238,6 @@ def test_an_evaluation_tells_unscored_responses_from_wrong_ones(tmp_path, guesse
     assert figures["score"] == pytest.approx(2 * figures["avg@4"])  # of the half that was scored
     done = run_augur("eval", guesses["policy"], *flags, "--reward", function(tmp_path, "never"), check=False)
     assert done.returncode == 2 and "the reward function returned None for every response" in done.stderr
-
-
-@pytest.mark.parametrize("change", ["longer", "same size"])
-def test_a_changed_function_is_named_and_refused_on_resume(tmp_path, guesses, change):
-    file = tmp_path / "rewards.py"
-    config = small_config(tmp_path, **guesses, reward__python=function(tmp_path, "trl"))
-    run_augur("train", config)
-    text = file.read_text()
-    file.write_text(text + "# longer\n" if change == "longer" else text.replace("0.5", "0.6"))
-    refused = run_augur("train", config, "train.steps=3", check=False)
-    assert refused.returncode == 2 and f"{file}: " in refused.stderr and "run.resume_changed" in refused.stderr
-    assert ("other content" if change == "same size" else "bytes") in refused.stderr
-    file.write_text(text)
-    run_augur("train", config, "train.steps=3")
-    file.write_text(text + "# longer\n")
-    run_augur("train", config, "train.steps=4", "run.resume_changed=true")
-    assert [step["step"] for step in read_metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
 def test_columns_of_the_row_reach_the_function(tmp_path, guesses):
@@ -503,45 +257,6 @@ def test_columns_of_the_row_reach_the_function_in_an_evaluation(tmp_path, guesse
     options = {"samples": 2, "max_tokens": 2, "threads": 1, "reward_workers": 1}
     figures = augur.evaluate(guesses["policy"], rows, reward=function(tmp_path, "noted"), **options)
     assert figures["overall"]["score"] == 1.5
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("{file}:other", "takes (a, b), which is neither TRL's f(prompts, completions, **columns) nor verl's"),
-        ("{file}:missing", "defines no 'missing'"),
-        ("nowhere.py:f", "there is no file nowhere.py"),
-        ("{file}", "write FILE.py:FUNCTION"),
-        ("function score", "was passed to augur.train"),
-    ],
-)
-def test_a_function_that_cannot_be_used_is_named_before_anything_is_made(given, message, tmp_path, guesses):
-    config = small_config(tmp_path, **guesses)
-    done = run_augur("train", config, f"reward.python={given.format(file=tmp_path / 'rewards.py')}", check=False)
-    assert done.returncode == 2
-    assert message in done.stderr.splitlines()[-1]
-    assert made_by(tmp_path / "run") == set()
-
-
-def test_a_file_that_does_not_import_shows_its_traceback(tmp_path, guesses):
-    (tmp_path / "broken.py").write_text("import no_such_module\n")
-    config = small_config(tmp_path, **guesses)
-    done = run_augur("train", config, f"reward.python={tmp_path / 'broken.py'}:f", check=False)
-    assert done.returncode == 2
-    assert "Traceback (most recent call last):" in done.stderr
-    assert "ModuleNotFoundError: No module named 'no_such_module'" in done.stderr.splitlines()[-1]
-
-
-def test_the_interpreter_is_the_one_that_was_named(tmp_path, guesses):
-    config = small_config(tmp_path, **(guesses | {"reward__python": function(tmp_path, "trl")}))
-    done = run_augur("train", config, "reward.interpreter=/nowhere/python3", check=False)
-    assert done.returncode == 2
-    assert "'/nowhere/python3' cannot be started" in done.stderr
-    wrapper = tmp_path / "python-wrapper"
-    wrapper.write_text(f'#!/bin/sh\ntouch "{tmp_path}/started"\nexec "{ROOT}/.venv/bin/python" "$@"\n')
-    wrapper.chmod(0o755)
-    run_augur("train", config, f"reward.interpreter={wrapper}")
-    assert (tmp_path / "started").exists()
 
 
 def test_a_closure_scores_as_a_file_does(tmp_path, guesses):
@@ -590,56 +305,6 @@ def test_runs_of_two_threads_keep_to_their_functions(tmp_path, guesses):
     thread.join()
     assert died.exists() and run.metrics["critic/score/max"] == 0.25
     assert runs[0].metrics["critic/score/mean"] == 0.75
-
-
-def test_what_a_closure_raises_costs_its_response(tmp_path, guesses, capfd):
-    def score(completions, **columns):
-        if completions[0].strip() != ANSWER:
-            raise RuntimeError("not this one")
-        return [1.0]
-
-    run = augur.train(
-        small_config(tmp_path, **guesses), "reward.error_score=-1", "reward.max_errors=0.99", reward=score
-    )
-    assert min(step["critic/score/min"] for step in run.history) == -1
-    assert "RuntimeError: not this one" in capfd.readouterr().err
-
-
-def test_what_is_no_reward_function_is_refused(tmp_path, guesses):
-    config = small_config(tmp_path, **guesses)
-    with pytest.raises(augur.Error, match="neither TRL's"):
-        augur.train(config, reward=lambda a, b: 0)
-    with pytest.raises(augur.Error, match="no function"):
-        augur.train(config, reward=3)
-    with pytest.raises(augur.Error, match="^reward: .* does not tell its parameters"):
-        augur.train(config, reward=max)
-    assert made_by(tmp_path / "run") == set()
-
-
-def test_nothing_is_left_running(tmp_path, guesses):
-    config = small_config(tmp_path, **(guesses | {"train__steps": 2000, "reward__python": function(tmp_path, "trl")}))
-    process = start(config)
-    wait_for_step(tmp_path / "run", 1, process)
-
-    def workers() -> list[str]:
-        found = []
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                words = entry.read_text().split("\0")
-            except OSError:  # it has just ended
-                continue
-            if str(tmp_path / "rewards.py") in words:
-                found.append(entry.parent.name)
-        return found
-
-    assert len(workers()) == 2
-    process.kill()
-    process.communicate()
-    for _ in range(100):
-        if not workers():
-            return
-        subprocess.run(["sleep", "0.1"])
-    raise AssertionError(workers())
 
 
 def test_the_program_of_the_package_scores_too(tmp_path, guesses):

@@ -13,6 +13,7 @@ from conftest import PROGRAM, ROOT, run_augur
 
 END_TOKENS = list(range(90))  # a third of the vocabulary: responses of random models end at different lengths
 VOCAB = 272
+ALL = 1000  # responses in the viewer: more than any step here has
 
 
 def make_policy(
