@@ -77,10 +77,10 @@ void CollectBest(const SampleKernels& kernels, const float* block, int count, fl
 constexpr size_t kMostInserted = 256;
 
 template <typename T>
-std::vector<Candidate> SortBest(const T* row, int64_t vocab, size_t limit) {
+std::vector<Candidate> SortBest(const T* row, int64_t vocab_size, size_t limit) {
   std::vector<Candidate> best;
-  best.reserve(vocab);
-  for (int64_t i = 0; i < vocab; ++i) {
+  best.reserve(vocab_size);
+  for (int64_t i = 0; i < vocab_size; ++i) {
     const auto logit = static_cast<float>(row[i]);
     if (logit > -kInfinity) best.push_back({logit, static_cast<int32_t>(i)});
   }

@@ -28,9 +28,9 @@ struct LaneShare {
   float z[kPerLane];  // scaled logits, -inf behind the vocabulary
   int first;          // token of z[0]
 
-  __device__ __forceinline__ LaneShare(const E* row, int vocab, float scale, int part)
+  __device__ __forceinline__ LaneShare(const E* row, int vocab_size, float scale, int part)
       : first(part * kSamplePart + static_cast<int>(threadIdx.x % 32) * kVector) {
-    const bool whole = (part + 1) * kSamplePart <= vocab && reinterpret_cast<uintptr_t>(row) % 16 == 0;
+    const bool whole = (part + 1) * kSamplePart <= vocab_size && reinterpret_cast<uintptr_t>(row) % 16 == 0;
     if (whole) {
 #pragma unroll
       for (int i = 0; i < kPerLane; i += kVector) LoadVector<kVector>(row + TokenAt(i), z + i);
@@ -39,7 +39,7 @@ struct LaneShare {
     } else {
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) {
-        z[i] = TokenAt(i) < vocab ? static_cast<float>(row[TokenAt(i)]) * scale : -INFINITY;
+        z[i] = TokenAt(i) < vocab_size ? static_cast<float>(row[TokenAt(i)]) * scale : -INFINITY;
       }
     }
   }
@@ -167,13 +167,13 @@ __device__ void KeepBest(const LaneShare<E>& share, SampleKey mine, int keep, Sa
 // A few neighbouring parts of one row, one per warp, read once.
 template <typename E>
 __global__ void __launch_bounds__(kSweepThreads, 3)
-    SweepKernel(const E* logits, const SampleDraw* draws, int64_t vocab, int64_t stride, float scale,
+    SweepKernel(const E* logits, const SampleDraw* draws, int64_t vocab_size, int64_t stride, float scale,
                 SampleWorkspace workspace) {
   extern __shared__ SampleKey candidates[];
   __shared__ SweepShared shared;
   const int64_t draw = blockIdx.y;
   const int part = static_cast<int>(blockIdx.x) * kSampleWarps + static_cast<int>(threadIdx.x) / 32;
-  const LaneShare<E> share(logits + draws[draw].row * stride, static_cast<int>(vocab), scale, part);
+  const LaneShare<E> share(logits + draws[draw].row * stride, static_cast<int>(vocab_size), scale, part);
   const float mine = share.Largest(), most = WarpMax(mine);
   const float sum = WarpSum(share.SumBelow(most));
   if (threadIdx.x % 32 == 0 && part < workspace.parts) {
@@ -288,7 +288,7 @@ __device__ double SumBefore(double x, FinishShared* shared) {
 
 // The token within the chosen part, in order of id: each thread takes a few neighbours.
 template <typename E>
-__device__ void DrawInPart(const E* row, int64_t vocab, float scale, FinishShared* shared) {
+__device__ void DrawInPart(const E* row, int64_t vocab_size, float scale, FinishShared* shared) {
   if (threadIdx.x == 0) {
     shared->chosen = kFinishThreads;
     shared->last = -1;
@@ -297,7 +297,7 @@ __device__ void DrawInPart(const E* row, int64_t vocab, float scale, FinishShare
   float z[kNeighbours];
 #pragma unroll
   for (int j = 0; j < kNeighbours; ++j) {
-    z[j] = first + j < vocab ? static_cast<float>(row[first + j]) * scale : -INFINITY;
+    z[j] = first + j < vocab_size ? static_cast<float>(row[first + j]) * scale : -INFINITY;
   }
   const float most = shared->row.most;
   double sum = 0;

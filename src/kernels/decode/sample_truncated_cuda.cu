@@ -13,7 +13,7 @@ constexpr int kThreads = 1024;
 template <typename E>
 struct Row {
   const E* logits;
-  int64_t vocab;
+  int64_t vocab_size;
   float scale;
   float most;
 
@@ -38,7 +38,7 @@ __device__ double BlockTotal(double x) {
 template <bool kCount, typename E>
 __device__ double WeightFrom(const Row<E>& row, SampleKey key) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < row.vocab; i += kThreads) {
+  for (int64_t i = threadIdx.x; i < row.vocab_size; i += kThreads) {
     const SampleKey mine = row.Key(i);
     if (mine == 0 || mine < key) continue;
     sum += kCount ? 1.0 : static_cast<double>(SampleWeight(ValueOfKey(mine), row.most));
@@ -56,7 +56,7 @@ __device__ SampleKey Find(const Row<E>& row, double target, bool beyond) {
   SampleKey key = 0;
   for (int bit = 63; bit >= 0; --bit) {
     // The low half is 2^32 - 1 - token, whose upper bits are all ones.
-    const bool sure = bit < 32 && ((row.vocab - 1) >> bit) == 0;
+    const bool sure = bit < 32 && ((row.vocab_size - 1) >> bit) == 0;
     const SampleKey candidate = key | (1ull << bit);
     if (sure || reaches(candidate)) key = candidate;
   }
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
   const double possible = WeightFrom<true>(row, 0);
   const SampleKey least = Find<true>(row, fmin(possible, static_cast<double>(settings.support)), false);
   SampleKey* best = workspace.large + static_cast<int64_t>(blockIdx.x) * settings.support;
-  for (int64_t i = threadIdx.x; i < row.vocab; i += kThreads) {
+  for (int64_t i = threadIdx.x; i < row.vocab_size; i += kThreads) {
     const SampleKey key = row.Key(i);
     if (key != 0 && key >= least) best[atomicAdd(&found, 1)] = key;
   }

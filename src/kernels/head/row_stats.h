@@ -19,8 +19,8 @@ struct LogitRows {
   ElementType type = ElementType::kFloat;
   int64_t rows = 0;
   int64_t width = 0;                 // elements from one row to the next
-  int64_t vocab = 0;                 // real entries of a row; the padding behind them is never read
-  const int32_t* support = nullptr;  // [rows, columns], -1 in unused columns; all below vocab
+  int64_t vocab_size = 0;            // real entries of a row; the padding behind them is never read
+  const int32_t* support = nullptr;  // [rows, columns], -1 in unused columns; all below vocab_size
   int columns = 0;
   double temperature = 1;
   double softcap = 0;
@@ -42,7 +42,7 @@ struct RowStats {
   // probabilities e^(z - reference[row]) in place of the logits: pi but for a factor that the sweep cannot
   // know yet. They are 0 at the support and in the padding.
   T* reference = nullptr;
-  // One value, beside `reference`: set to 1 where some row's unnormalised probabilities were too large for
+  // One value, with `reference`: set to 1 where some row's unnormalised probabilities were too large for
   // their type. Nothing of such a row can be used.
   int32_t* overflowed = nullptr;
 };

@@ -93,7 +93,7 @@ class RowSweep {
     ids->assign(support_, support_ + rows_.columns);
     std::ranges::sort(*ids);
     SoftmaxSums<double> tail;
-    const bool measured = stats_.support_logits != nullptr && rows_.softcap == 0 && rows_.vocab > 0;
+    const bool measured = stats_.support_logits != nullptr && rows_.softcap == 0 && rows_.vocab_size > 0;
     if (measured) {
       tail.max = Reference();
       SumOutside(*ids, /*rebase=*/false, &tail);
@@ -131,13 +131,13 @@ class RowSweep {
       SumSegment(begin, id, rebase, sums);
       begin = id + 1;
     }
-    SumSegment(begin, rows_.vocab, rebase, sums);
+    SumSegment(begin, rows_.vocab_size, rebase, sums);
     if (stats_.reference == nullptr) return;
     E* unnormalised = Unnormalised();
     for (const int32_t id : sorted_ids) {
       if (id >= 0) Store(T(0), &unnormalised[id]);
     }
-    for (int64_t j = rows_.vocab; j < rows_.width; ++j) Store(T(0), &unnormalised[j]);
+    for (int64_t j = rows_.vocab_size; j < rows_.width; ++j) Store(T(0), &unnormalised[j]);
   }
 
   void SumSegment(int64_t begin, int64_t end, bool rebase, SoftmaxSums<double>* sums) const {
@@ -232,8 +232,8 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t t
   const bool plain = entropy_weight == 0 && rows.softcap == 0;
   const T factor = upstream * scale.inverse_temperature * constant;
   T block[kBlock] = {};  // in between, so that the loops need not fear that logits and gradient overlap
-  for (int64_t start = 0; start < rows.vocab; start += kBlock) {
-    const int64_t n = std::min(kBlock, rows.vocab - start);
+  for (int64_t start = 0; start < rows.vocab_size; start += kBlock) {
+    const int64_t n = std::min(kBlock, rows.vocab_size - start);
     for (int64_t i = 0; i < n; ++i) block[i] = static_cast<T>(Widen(logits[start + i]));
     if (plain) {
       DenseGradient(block, n, scale.inverse_temperature, log_sum_exp, factor);
@@ -245,7 +245,7 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t t
   for (int c = 0; c < rows.columns; ++c) {
     if (support[c] >= 0) Store(at_support[c], &gradient[support[c]]);
   }
-  for (int64_t j = rows.vocab; j < rows.width; ++j) Store(T(0), &gradient[j]);
+  for (int64_t j = rows.vocab_size; j < rows.width; ++j) Store(T(0), &gradient[j]);
 }
 
 }  // namespace

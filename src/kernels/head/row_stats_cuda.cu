@@ -29,8 +29,8 @@ __device__ T Cap(T logit, T softcap) {
 
 // Eight consecutive elements of one row, loaded 16 bytes at a time where the row allows it.
 template <typename T, typename E>
-__device__ void LoadGroup(const E* row, int64_t index, int64_t vocab, bool aligned, T out[kGroup]) {
-  if (aligned && index + kGroup <= vocab) {
+__device__ void LoadGroup(const E* row, int64_t index, int64_t vocab_size, bool aligned, T out[kGroup]) {
+  if (aligned && index + kGroup <= vocab_size) {
     alignas(16) E raw[kGroup];
     constexpr int kVectors = kGroup * sizeof(E) / 16;
     for (int v = 0; v < kVectors; ++v) {
@@ -39,7 +39,7 @@ __device__ void LoadGroup(const E* row, int64_t index, int64_t vocab, bool align
     for (int i = 0; i < kGroup; ++i) out[i] = static_cast<T>(raw[i]);
   } else {
     for (int i = 0; i < kGroup; ++i) {
-      out[i] = index + i < vocab ? static_cast<T>(row[index + i]) : static_cast<T>(-INFINITY);
+      out[i] = index + i < vocab_size ? static_cast<T>(row[index + i]) : static_cast<T>(-INFINITY);
     }
   }
 }
@@ -108,12 +108,12 @@ __device__ SoftmaxSums<T> MergeWarp(SoftmaxSums<T> sums) {
 
 // A group of one row's capped logits, with those of the support taken out.
 template <typename T, typename E>
-__device__ void LoadCapped(const E* logits, int64_t index, int64_t vocab, bool aligned, const uint8_t* bitmap,
-                           T softcap, T out[kGroup]) {
-  LoadGroup(logits, index, vocab, aligned, out);
-  const unsigned excluded = index < vocab ? bitmap[index / kGroup] : 0;
+__device__ void LoadCapped(const E* logits, int64_t index, int64_t vocab_size, bool aligned,
+                           const uint8_t* bitmap, T softcap, T out[kGroup]) {
+  LoadGroup(logits, index, vocab_size, aligned, out);
+  const unsigned excluded = index < vocab_size ? bitmap[index / kGroup] : 0;
   if (softcap > 0) {
-    for (int i = 0; i < kGroup; ++i) out[i] = index + i < vocab ? Cap(out[i], softcap) : out[i];
+    for (int i = 0; i < kGroup; ++i) out[i] = index + i < vocab_size ? Cap(out[i], softcap) : out[i];
   }
   if (excluded == 0) return;
   for (int i = 0; i < kGroup; ++i) out[i] = (excluded >> i & 1) ? static_cast<T>(-INFINITY) : out[i];
@@ -123,7 +123,7 @@ __device__ void LoadCapped(const E* logits, int64_t index, int64_t vocab, bool a
 template <typename T, typename E>
 __device__ void SweepAround(const LogitRows& rows, const E* logits, const int32_t* support, uint32_t* bitmap,
                             ThreadSums<T>* mine) {
-  const int words = static_cast<int>((rows.vocab + 31) / 32);
+  const int words = static_cast<int>((rows.vocab_size + 31) / 32);
   for (int w = threadIdx.x; w < words; w += kThreads) bitmap[w] = 0;
   __syncthreads();
   for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
@@ -133,10 +133,10 @@ __device__ void SweepAround(const LogitRows& rows, const E* logits, const int32_
   const bool aligned = IsAligned(logits);
   const auto* bytes = reinterpret_cast<const uint8_t*>(bitmap);
   const T softcap = static_cast<T>(rows.softcap);
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += 2 * kStride) {
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab_size; j += 2 * kStride) {
     T first[kGroup], second[kGroup];
-    LoadCapped(logits, j, rows.vocab, aligned, bytes, softcap, first);
-    LoadCapped(logits, j + kStride, rows.vocab, aligned, bytes, softcap, second);
+    LoadCapped(logits, j, rows.vocab_size, aligned, bytes, softcap, first);
+    LoadCapped(logits, j + kStride, rows.vocab_size, aligned, bytes, softcap, second);
     mine->Add(first);
     mine->Add(second);
   }
@@ -152,7 +152,7 @@ __device__ T LargestOfSupport(const LogitRows& rows, const E* logits, const int3
     if (support[c] >= 0) top = fmax(top, logit);
   }
   for (int offset = 16; offset > 0; offset /= 2) top = fmax(top, __shfl_xor_sync(0xffffffffu, top, offset));
-  if (top > static_cast<T>(-INFINITY) || rows.vocab == 0) return top;
+  if (top > static_cast<T>(-INFINITY) || rows.vocab_size == 0) return top;
   return static_cast<T>(logits[0]);
 }
 
@@ -173,7 +173,7 @@ __device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<
   const bool aligned = IsAligned(logits);
   const T reference = mine->max;
   int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup;
-  for (; aligned && j + (kCount - 1) * kStride + kGroup <= rows.vocab; j += kCount * kStride) {
+  for (; aligned && j + (kCount - 1) * kStride + kGroup <= rows.vocab_size; j += kCount * kStride) {
     alignas(16) E raw[kCount][kGroup];
     LoadBatch(logits + j, raw);
 #pragma unroll
@@ -187,7 +187,7 @@ __device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<
   }
   for (; j < rows.width; j += kStride) {
     T group[kGroup];
-    LoadGroup(logits, j, rows.vocab, aligned, group);
+    LoadGroup(logits, j, rows.vocab_size, aligned, group);
     for (int i = 0; i < kGroup; ++i) group[i] = mine->AddAny(group[i], reference);
     if constexpr (kReplace) StoreGroup(logits, j, rows.width, aligned, group);
   }
@@ -197,9 +197,9 @@ __device__ void SweepFromReference(const LogitRows& rows, E* logits, ThreadSums<
 template <typename T, typename E>
 __device__ void SweepFromLargest(const LogitRows& rows, const E* logits, ThreadSums<T>* mine) {
   const bool aligned = IsAligned(logits);
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab; j += kStride) {
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup; j < rows.vocab_size; j += kStride) {
     T group[kGroup];
-    LoadGroup(logits, j, rows.vocab, aligned, group);
+    LoadGroup(logits, j, rows.vocab_size, aligned, group);
     mine->Add(group);
   }
 }
@@ -326,12 +326,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
         const T log_pi = values[i] * terms.scale.inverse_temperature - terms.log_sum_exp;
         values[i] = factor * Exp2(log_pi * static_cast<T>(kLog2E));
       } else {
-        values[i] = j + i < rows.vocab ? terms.At(terms.scale(values[i]) - terms.log_sum_exp, T(0)) : T(0);
+        values[i] =
+            j + i < rows.vocab_size ? terms.At(terms.scale(values[i]) - terms.log_sum_exp, T(0)) : T(0);
       }
     }
   };
   int64_t j = static_cast<int64_t>(threadIdx.x) * kGroup;
-  for (; live && aligned && j + (kBatch - 1) * kStride + kGroup <= rows.vocab; j += kBatch * kStride) {
+  for (; live && aligned && j + (kBatch - 1) * kStride + kGroup <= rows.vocab_size; j += kBatch * kStride) {
     alignas(16) E raw[kBatch][kGroup];
     LoadBatch(logits + j, raw);
 #pragma unroll
@@ -346,7 +347,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   for (; j < rows.width; j += kStride) {
     T group[kGroup] = {};
     if (live) {
-      LoadGroup(logits, j, rows.vocab, aligned, group);
+      LoadGroup(logits, j, rows.vocab_size, aligned, group);
       of_group(j, group);
     }
     StoreGroup(gradient, j, rows.width, aligned, group);
@@ -369,7 +370,7 @@ void LaunchStats(const LogitRows& rows, const RowStats<T>& stats, cudaStream_t s
     StatsKernel<T, E, Sweep::kWithout><<<blocks, kThreads, 0, stream>>>(rows, stats);
     return;
   }
-  const size_t bytes = (rows.vocab + 31) / 32 * 4;
+  const size_t bytes = (rows.vocab_size + 31) / 32 * 4;
   const auto kernel = StatsKernel<T, E, Sweep::kAround>;
   CheckCuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),

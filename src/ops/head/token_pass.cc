@@ -28,7 +28,7 @@ LogitRows RowsOf(const LogitView& view, int64_t rows) {
           ElementTypeOf(view.logits),
           rows,
           view.logits.stride(0),
-          view.vocab,
+          view.vocab_size,
           view.support.const_data_ptr<int32_t>(),
           static_cast<int>(view.support.size(1)),
           view.temperature,

@@ -9,8 +9,8 @@
 
 namespace augur {
 
-// Throws Error where the options, or the recorded side beside `first` (an argument with one row per token),
-// break their contract. With options.validate the recorded values are checked against the vocabulary, too.
+// Throws Error where the options, or what is recorded for `first` (an argument with one row per token), break
+// their contract. With options.validate the recorded values are checked against the vocabulary, too.
 void CheckLossOptions(const LossOptions& options);
 void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorded, const LossOptions& options,
                          int64_t vocab_size);
@@ -45,9 +45,9 @@ TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type);
 
 // How rows of logits are read.
 struct LogitView {
-  at::Tensor logits;   // [T, at least vocab], rows side by side, not half on the CPU
+  at::Tensor logits;   // [T, at least vocab_size], rows side by side, not half on the CPU
   at::Tensor support;  // [T, M] int32, ids within these rows
-  int64_t vocab = 0;
+  int64_t vocab_size = 0;
   double temperature = 1;
   double softcap = 0;
 };
