@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "config/write.h"
-#include "mask/divergences.h"
+#include "mask/rule.h"
 #include "model/load.h"
 #include "reward/advantage.h"
 #include "rollout/device.h"

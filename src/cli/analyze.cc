@@ -1,7 +1,7 @@
 // augur analyze: do direction criteria tell where the divergence goes, and do their masks hold it?
 #include "analysis/analyze.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -41,7 +41,7 @@ std::vector<Proximity> ParseDivergences(const std::vector<std::string>& names) {
     const auto divergence = ParseName<Proximity>("--divergences", "divergence", name);
     if (!IsDivergence(divergence) || std::ranges::find(chosen, divergence) != chosen.end()) {
       throw Error("--divergences", fmt::format("'{}' is no divergence, or is there twice", name),
-                  "write some of kl,tv,reverse_kl");
+                  fmt::format("write some of {}", fmt::join(kDivergenceNames, ",")));
     }
     chosen.push_back(divergence);
   }
@@ -170,8 +170,9 @@ void AddAnalyzeCommand(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--worker", arguments->worker)->group("");
   command
-      ->add_option("--divergences", arguments->divergences,
-                   "Which divergences: some of kl,tv,reverse_kl; all by default")
+      ->add_option(
+          "--divergences", arguments->divergences,
+          fmt::format("Which divergences: some of {}; all by default", fmt::join(kDivergenceNames, ",")))
       ->delimiter(',');
   command->callback([arguments] { RunAnalyze(*arguments); });
 }

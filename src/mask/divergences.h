@@ -8,8 +8,6 @@
 
 namespace augur {
 
-inline constexpr Proximity kDivergences[] = {Proximity::kKl, Proximity::kTv, Proximity::kReverseKl};
-
 // Calls f with a value of the divergence's type. A rule without one predicts the change of KL.
 template <typename F>
 decltype(auto) WithDivergence(Proximity proximity, F f) {

@@ -154,7 +154,7 @@ void CheckRule(const MaskRule& rule) {
   });
   if (rule.outside_budget > 0 && !IsDivergence(rule.proximity)) {
     throw Error("mask.outside_budget", "sets delta, and this rule has no divergence to compare with it",
-                "set proximity to kl, tv or reverse_kl, or outside_budget to 0");
+                fmt::format("set proximity to {}, or outside_budget to 0", OneOf(kDivergenceNames)));
   }
   if (rule.outside_budget > 0 && rule.delta_negative > 0) {
     throw Error("mask.outside_budget", "sets one delta for all tokens, and delta_negative is a second",

@@ -15,7 +15,7 @@
 
 namespace augur {
 
-// Which distance from the behaviour policy decides that a token is outside.
+// Which distance from the behaviour policy decides that a token is outside. Divergences stand last.
 enum class Proximity {
   kNone,       // nothing is ever outside: plain importance-weighted policy gradient
   kRatio,      // the sampled token's ratio leaves [1 - clip_low, 1 + clip_high] (PPO, GRPO clip-higher)
@@ -28,9 +28,16 @@ inline constexpr std::array<std::string_view, 5> kNamesOf<Proximity>{"none", "ra
                                                                      "reverse_kl"};
 
 // Whether it is a divergence over the support, with a change that can be predicted and a gradient.
-AUGUR_HOST_DEVICE bool IsDivergence(Proximity proximity) {
-  return proximity != Proximity::kNone && proximity != Proximity::kRatio;
-}
+AUGUR_HOST_DEVICE bool IsDivergence(Proximity proximity) { return proximity >= Proximity::kKl; }
+
+// All divergences.
+inline constexpr size_t kFirstDivergence = static_cast<size_t>(Proximity::kKl);
+inline constexpr auto kDivergenceNames = std::span(kNamesOf<Proximity>).subspan<kFirstDivergence>();
+inline constexpr auto kDivergences = [] {
+  std::array<Proximity, kDivergenceNames.size()> all{};
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Proximity>(kFirstDivergence + i);
+  return all;
+}();
 
 // How an update is judged to point outward.
 enum class Direction {

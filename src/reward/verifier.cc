@@ -61,6 +61,9 @@ std::optional<std::string> WholeResponse(std::string_view response) {
   return NotEmpty(std::string(PythonStrip(response)));
 }
 
+// How a response writes an answer; each verifier reads one of them.
+constexpr std::string_view kForms[] = {"Answer: {}", "\\boxed{{{}}}", "#### {}", "{}"};
+
 constexpr Verifier kVerifiers[] = {
     {"math_dapo", "last line \"Answer: ...\" (else \\boxed{}), as verl scores DAPO-Math",
      WithText<ScoreMathDapo>, MathAnswer<MathDapoAnswer>, 1.0, -1.0},
@@ -123,7 +126,7 @@ std::optional<std::string> WhyUnmatchable(const Verifier& verifier, const Json& 
       return std::nullopt;
     }
     const std::string text = AnswerText(answer);
-    for (const std::string_view form : {"Answer: {}", "\\boxed{{{}}}", "#### {}", "{}"}) {
+    for (const std::string_view form : kForms) {
       if (verifier.score(fmt::format(fmt::runtime(form), text), answer) == verifier.right)
         return std::nullopt;
     }

@@ -4,10 +4,10 @@
 
 #include <limits>
 
-#include "mask/divergences.h"
 #include "mask/golden.h"
 #include "mask/outside_budget.h"
 #include "mask/random_token.h"
+#include "mask/rule.h"
 
 namespace augur {
 namespace {
