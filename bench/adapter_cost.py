@@ -21,7 +21,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 VARIANTS = {
-    "trl": ["grpo", "one pass", "rows beside TRL's head"],
+    "trl": ["grpo", "one pass", "rows with TRL's head"],
     "verl": ["vanilla", "augur", "augur_predictive_kl_exact"],
 }
 TOKENS = 24

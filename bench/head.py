@@ -1,4 +1,4 @@
-"""The one-pass head beside every other way to get its results, in one process.
+"""The one-pass head against every other way to get its results, in one process.
 
     PYTHONPATH=python python bench/head.py --device cuda --dtype bfloat16 --tokens 16384 --hidden 2560 --vocab 151936
     PYTHONPATH=python python bench/head.py --sweep --json sweep.jsonl --device cuda --dtype bfloat16

@@ -1,4 +1,4 @@
-"""A whole training step of Augur beside TRL's GRPOTrainer: the same tiny model, prompts, batch and machine, one run.
+"""A whole training step of Augur against TRL's GRPOTrainer: the same tiny model, prompts, batch and machine, one run.
 
     .venv-trl/bin/python bench/train.py            # ./check --adapters makes that environment
 

@@ -174,7 +174,7 @@ start_build_without_torch() {
 }
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT # Ctrl-C ends what runs in the background, too
 
-# set_up_python REQUIREMENTS [PACKAGE...]: everything but the build; Debian's packages beside those of the program.
+# set_up_python REQUIREMENTS [PACKAGE...]: everything but the build; Debian's packages and those of the program.
 set_up_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "Python 3.11 or newer is needed and $(python3 --version) found; install it and put it first in PATH"

@@ -1,4 +1,4 @@
-"""Loads Augur's shared library: the operators and the whole program. It lies beside this file in an installed package,
+"""Loads Augur's shared library: the operators and the whole program. It lies next to this file in an installed package,
 in build/ in a source tree, or in site-packages/augur where the package was installed editable."""
 
 import ctypes
@@ -28,7 +28,7 @@ class Hooks(ctypes.Structure):
 
 
 def _found() -> list[Path]:
-    """In an installed package the library beside this file; else those of build/ and of an editable install, which has
+    """In an installed package the library next to this file; else those of build/ and of an editable install, which has
     no more than the library in site-packages, the newest first."""
     here = Path(__file__).resolve().parent
     if (here / _NAME).exists():

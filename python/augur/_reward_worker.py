@@ -35,7 +35,7 @@ class Unusable(Exception):
 
 
 def load(file: str, name: str) -> Callable:
-    """The function of that name in a file, which finds the modules beside it as a script would."""
+    """The function of that name in a file, which finds the modules next to it as a script would."""
     path = Path(file).resolve()
     sys.path.insert(0, str(path.parent))
     name_of_module = f"reward_{path.stem}" if path.stem in sys.modules else path.stem  # a math.py replaces no other
@@ -124,7 +124,7 @@ class MetricLog:
 
 
 def _trl_services(log: MetricLog) -> dict:
-    """What TRL passes beside the columns. The step is not told: scores depend on responses alone, so that a run that
+    """What TRL passes with the columns. The step is not told: scores depend on responses alone, so that a run that
     resumes repeats them."""
     return {
         "trainer_state": SimpleNamespace(global_step=0),

@@ -113,7 +113,7 @@ def check_generation_config(config: Any) -> None:  # noqa: ANN401  a transformer
 def check_support_size(support_size: int, where: str = "") -> None:
     if isinstance(support_size, bool) or not isinstance(support_size, int) or support_size < 1:
         raise ValueError(
-            f"{where}support_size: is {support_size}; record at least 1 token beside the sampled one (20 is usual)"
+            f"{where}support_size: is {support_size}; record at least 1 token with the sampled one (20 is usual)"
         )
 
 

@@ -12,7 +12,7 @@ namespace augur {
 // The whole file as bytes. Throws Error naming the path.
 std::string ReadFile(const std::filesystem::path& path);
 
-// Writes to a temporary file beside `path`, syncs it and renames it over `path`, so that a reader sees the
+// Writes to a temporary file next to `path`, syncs it and renames it over `path`, so that a reader sees the
 // old content or the new one and never a part. Throws Error (disk full, no permission) and leaves `path`
 // untouched. A symbolic link stays one: what it leads to is replaced. Devices and pipes are written to.
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view content);

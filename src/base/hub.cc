@@ -64,7 +64,7 @@ std::optional<HubName> ModelName(std::string_view path) {
   if (path.starts_with(kScheme)) return ParseName(path.substr(kScheme.size()), "models");
   if (fs::exists(path)) return std::nullopt;
   std::optional<HubName> name = ParseName(path, "models");
-  // Beside a directory of the first part's name, it is a path that was misspelt.
+  // Where there is a directory of the first part's name, it is a path that was misspelt.
   if (!name || !name->rest.empty() || fs::exists(path.substr(0, path.find('/')))) return std::nullopt;
   return name;
 }

@@ -1,4 +1,4 @@
-// Enumerations by name. The names stand beside each enumeration, in the order of its values:
+// Enumerations by name. The names stand next to each enumeration, in the order of its values:
 //
 //   enum class Tail { kLong, kShort };
 //   template <>

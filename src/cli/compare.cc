@@ -179,7 +179,7 @@ void AddCompareCommand(CLI::App& app) {
       app.add_subcommand("compare", "Train under several masks with the same seeds, and compare");
   command->footer(
       "CONFIG is a comparison,\n\n"
-      "  base: quickstart.yaml                  # one of augur train's, beside this file\n"
+      "  base: quickstart.yaml                  # one of augur train's, next to this file\n"
       "  set: [train.steps=100, eval.every=10]  # for every arm\n"
       "  seeds: 4                               # optional\n"
       "  arms:                                  # the first is what the others are held against\n"

@@ -27,7 +27,7 @@ struct CompareFile {
 
 // Reads a comparison,
 //
-//   base: quickstart.yaml                   # beside this file
+//   base: quickstart.yaml                   # next to this file
 //   dir: runs/compare-tiny                  # optional
 //   set: [train.steps=100, eval.every=10]   # for every arm
 //   arms:

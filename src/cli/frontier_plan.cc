@@ -75,10 +75,10 @@ void CheckAxes(const std::string& file, std::span<const FrontierAxis> axes) {
   }
 }
 
-// What the grid decides cannot be set beside it. `overrides` are those of an arm.
+// What the grid decides cannot be set as well. `overrides` are those of an arm.
 void CheckOverrides(std::span<const FrontierAxis> axes, std::span<const std::string> overrides) {
   const auto refuse = [](const FrontierAxis& axis, std::string_view key) {
-    throw Error(fmt::format("grid.{}", axis.name), fmt::format("decides {}, which is set beside it", key),
+    throw Error(fmt::format("grid.{}", axis.name), fmt::format("decides {}, which is set as well", key),
                 "remove one of the two");
   };
   for (const FrontierAxis& axis : axes) {

@@ -63,7 +63,7 @@ struct ModelSection {
   KEY(double, dropout, 0, AtLeast(0),                                                                        \
       "Only 0: training must compute what rollouts computed, and those drop nothing.")                       \
   KEY(std::vector<std::string>, modules_to_save, {"norm"}, kAny,                                             \
-      "Modules that are trained whole beside the adapters: norm is the final norm.")                         \
+      "Modules that are trained whole together with the adapters: norm is the final norm.")                         \
   KEY(std::string, adapter, "", kAny,                                                                        \
       "A directory in PEFT's format to go on from, or one of the hub: Org/Name; rank, alpha, targets and "   \
       "modules are then its own.")
@@ -133,7 +133,7 @@ struct RewardSection {
   KEY(int64_t, max_tokens, 1024, AtLeast(1), "Most tokens in a response.")                                   \
   KEY(double, temperature, 1, Above(0), "Sampling temperature; the trainer's logits are divided by it too.") \
   KEY(int64_t, support, 20, AtLeast(0).AtMost(1024),                                                         \
-      "K: how many of the most likely tokens are recorded beside the sampled one, for the mask.")            \
+      "K: how many of the most likely tokens are recorded with the sampled one, for the mask.")            \
   KEY(int64_t, staleness, 0, AtLeast(0).AtMost(1024),                                                        \
       "How many weight versions old a rollout may be; from 1 on, generation and training overlap.")          \
   KEY(std::vector<std::string>, stop, {}, kAny, "Texts that end a response.")                                \

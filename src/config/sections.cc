@@ -96,7 +96,7 @@ void AuditSection::Fields(FieldList& list) {
 }
 
 void LogSection::Fields(FieldList& list) {
-  list.Section("log", "What is shown and kept beside metrics.jsonl.");
+  list.Section("log", "What is shown and kept in addition to metrics.jsonl.");
   AUGUR_LOG_KEYS(AUGUR_ADD_KEY)
 }
 

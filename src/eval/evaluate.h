@@ -56,7 +56,7 @@ SamplingOptions EvaluationSampling(const RlConfig& config, const ModelText& text
 //   val-aux/<source>/reward/mean@k       the mean score
 //   val-aux/<source>/failed              prompts that failed
 //   val-aux/<source>/reward_errors       responses for which a Python function failed, where there are any
-//   val-aux/<source>/<name>/mean@k       of a number that a Python function returned besides the score
+//   val-aux/<source>/<name>/mean@k       of a number that a Python function returned in addition to the score
 // Throws NotFiniteError or Error where not one prompt could be evaluated.
 Metrics EvaluationMetrics(const Evaluation& evaluation);
 

@@ -98,7 +98,7 @@ ConvertResult Convert(const GgufFile& file, const fs::path& out, const ConvertOp
 ConvertResult ConvertGguf(const fs::path& gguf, const fs::path& out, const ConvertOptions& options) {
   const GgufFile file(gguf);
   try {
-    // Without a trailing slash, so that the temporary directory stands beside `out` and not inside it.
+    // Without a trailing slash, so that the temporary directory stands next to `out` and not inside it.
     fs::path place = fs::absolute(out).lexically_normal();
     if (!place.has_filename()) place = place.parent_path();
     CheckOutput(place, options.force);

@@ -31,7 +31,7 @@ struct ConvertResult {
 };
 
 // Writes config.json, generation_config.json, model.safetensors, tokenizer.json and tokenizer_config.json.
-// The directory appears complete or not at all: it is built beside `out` and renamed. Throws an Error where
+// The directory appears complete or not at all: it is built next to `out` and renamed. Throws an Error where
 // `out` is in the way, the disk is too full or the model is not one that can be converted.
 ConvertResult ConvertGguf(const std::filesystem::path& gguf, const std::filesystem::path& out,
                           const ConvertOptions& options);

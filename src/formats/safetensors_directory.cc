@@ -38,7 +38,7 @@ std::map<std::string, std::string> ReadWeightMap(const fs::path& index) {
   }
   std::map<std::string, std::string> shards;
   for (const auto& [name, shard] : weight_map.items()) {
-    // A shard stands beside its index: a path would let a downloaded file name any file of the machine.
+    // A shard stands next to its index: a path would let a downloaded file name any file of the machine.
     if (!shard.is_string() || shard.get<std::string>().empty() ||
         fs::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
       throw Error(

@@ -1,5 +1,5 @@
 // The masks in float64, one token at a time, written as the formulas stand in the paper. Every kernel is
-// tested against these functions. No update depends on them: beside tests they describe the tokens that a
+// tested against these functions. No update depends on them: apart from tests they describe the tokens that a
 // run records (metrics/token_record.h) or `augur analyze` decomposes.
 #pragma once
 

@@ -28,7 +28,7 @@ struct Stage {
   std::string_view name;  // "generating"; a literal, as is the unit
   int64_t done = 0, total = 0;
   std::string_view unit;  // of both: "responses"
-  int64_t tokens = -1;    // beside them; -1: none to show
+  int64_t tokens = -1;    // next to them; -1: none to show
 };
 
 std::string StageText(const Stage& stage);

@@ -189,7 +189,7 @@ void TrainWhole(const std::string& name, const at::Tensor& value, std::string_vi
     if (known != name) return;
     found = true;
     if (role == Role::kEmbedding && model->config.tied_head) {
-      throw Error(where, "the embedding, which is the head too, cannot be trained beside adapters",
+      throw Error(where, "the embedding, which is the head too, cannot be trained together with adapters",
                   "leave it out");
     }
     model->lora->whole.push_back({name, *weight, weight->detach().clone(), role});

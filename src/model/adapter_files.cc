@@ -340,7 +340,7 @@ void ReadAdapter(const fs::path& directory, Model* model) {
       throw Error(reader.where(), fmt::format("{} belongs to no linear layer of the model", name),
                   by_expert
                       ? "adapters of single experts are of an older layout: load them with peft 0.21 or "
-                        "newer beside transformers 5 and save them again"
+                        "newer with transformers 5 and save them again"
                       : "take an adapter of this model");
     }
     TrainWhole(name.substr(0, name.size() - std::string_view(".weight").size()), reader.Take(name),

@@ -10,7 +10,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What the second computation needs beside the input.
+// What the second computation needs in addition to the input.
 struct Recipe : torch::CustomClassHolder {
   const ModelConfig* config;
   const LayerWeights* layer;

@@ -35,7 +35,7 @@ struct ForwardOptions {
   // more time. The results are the same. The Model must stay where it is until the backward has run.
   bool checkpoint_layers = false;
   // Keep no outputs of norms and SwiGLU, which the backward computes again: a quarter less memory for a few
-  // percent of time. Has no effect beside checkpoint_layers.
+  // percent of time. Has no effect with checkpoint_layers.
   bool recompute_cheap = false;
   // Round the factors of the layers' products, forward and backward, to FP8; see LinearOptions. The
   // embedding, the router and the head stay as they are.

@@ -17,7 +17,7 @@ struct LayerOutput {
   at::Tensor experts;        // [N, experts_per_token] int64
 };
 
-// Beside its input, what a layer works with.
+// What a layer works with, apart from its input.
 struct LayerOptions {
   at::Tensor replay;  // [N, experts_per_token] int64: the experts of a sparse layer, or undefined
   at::Tensor rows;    // int64: the only rows that go on after attention, in a dense layer; undefined: all

@@ -59,7 +59,7 @@ struct SpreadRows : torch::autograd::Function<SpreadRows> {
   }
 };
 
-// Row place[i] goes to i: the rows of the experts, back beside their tokens.
+// Row place[i] goes to i: the rows of the experts, back next to their tokens.
 struct Reorder : torch::autograd::Function<Reorder> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& order,
                             const at::Tensor& place) {

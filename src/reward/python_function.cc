@@ -70,7 +70,7 @@ RewardWorkerOptions FileOptions(const PythonReward& reward) {
   const std::vector<std::string> command =
       PythonScript("_reward_worker.py", {file, name}, reward.key, reward.interpreter);
   RewardWorkerOptions options;
-  // Quiet beside generation, and the same order of sets whenever it runs.
+  // One thread, since generation needs the cores, and the same order of sets whenever it runs.
   options.start = [command] {
     return StartChild(command, std::vector<std::string>{"OMP_NUM_THREADS=1", "PYTHONHASHSEED=0"},
                       "reward.interpreter");

@@ -38,7 +38,7 @@ class Backend {
 
   virtual int64_t page_tokens() const = 0;
   virtual int64_t page_bytes() const = 0;  // keys and values of one page, over all layers
-  // Bytes free for keys and values now, besides those already reserved.
+  // Bytes free for keys and values now, in addition to those already reserved.
   virtual int64_t FreeBytes() const = 0;
 
   // Makes room for `pages` pages (numbers 0 .. pages - 1) where there is less; contents may be lost. 0 gives

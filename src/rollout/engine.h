@@ -66,7 +66,7 @@ struct SamplingOptions {
   double min_p = 0;   // 0: off
   int64_t max_tokens = 256;
   int64_t samples = 1;  // responses to each prompt
-  int64_t support = 0;  // K: this many most likely tokens are recorded beside the sampled one; 0: none
+  int64_t support = 0;  // K: this many most likely tokens are recorded with the sampled one; 0: none
   uint64_t seed = 0;
   int64_t vocab_size = 0;  // ids from here on are padding rows of the head, never sampled; 0: all are tokens
   std::vector<int32_t> end_tokens;      // any of them ends a response

@@ -60,7 +60,7 @@ int64_t PagesInFull(std::span<const GenerateRequest> requests, const SamplingOpt
   longest = std::min(longest + std::min(options.max_tokens, config.max_positions), config.max_positions);
   const int64_t sequences =
       std::min(max_batch, static_cast<int64_t>(requests.size()) * std::min(options.samples, max_batch));
-  // One prompt's last page is held beside each.
+  // One prompt's last page is held for each as well.
   return sequences * ((longest + page_tokens - 1) / page_tokens + 2);
 }
 
@@ -178,7 +178,7 @@ int64_t Generation::PagesFor(int64_t tokens) const {
   return (tokens + size - 1) / size;
 }
 
-// Pages a sample needs besides the whole ones of its prompt.
+// Pages a sample needs in addition to the whole ones of its prompt.
 int64_t Generation::OwnPages(const Sample& sample) const {
   const int64_t prompt = PromptLength(*sample.group);
   return PagesFor(prompt + static_cast<int64_t>(sample.rollout->tokens.size()) + 1) -

@@ -16,7 +16,7 @@ namespace augur {
 struct AddedToken {
   uint32_t id = 0;
   std::string content;
-  bool single_word = false;  // only where no word character stands beside it
+  bool single_word = false;  // only where no word character stands next to it
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space after it
   bool normalized = true;    // sought in the normalised text, otherwise in the text as given

@@ -25,7 +25,7 @@ class Tokenizer {
  public:
   // Reads tokenizer.json of a Hugging Face directory. Throws Error naming the file and the part that is
   // damaged or not supported, and where the tokenizer has ids for which the embedding, by the vocab_size of a
-  // config.json beside it, has no row.
+  // config.json next to it, has no row.
   static Tokenizer FromDirectory(const std::filesystem::path& directory);
 
   // Reads the text of a tokenizer.json; `where` opens error messages. Settings for truncation and padding are

@@ -1,4 +1,4 @@
-// Reading tokenizer.json and the files beside it.
+// Reading tokenizer.json and the files next to it.
 #include <algorithm>
 
 #include "base/error.h"

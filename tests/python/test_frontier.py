@@ -151,7 +151,7 @@ def test_a_half_done_frontier_can_be_drawn(grid):
         (("  exact:", "  none:"), "a second arm is named 'none'"),
         (("lr_factor: [1, 300]", "train.epochs: [1, 3]"), "updates_per_batch: decides train.epochs"),
         (("eval.every=1", "eval.every=1, train.minibatch=2"), "updates_per_batch: decides train.minibatch"),
-        (("lr_factor: [1, 300]", "mask: [clip, none]"), "grid.mask: decides mask, which is set beside it"),
+        (("lr_factor: [1, 300]", "mask: [clip, none]"), "grid.mask: decides mask, which is set as well"),
         (("lr_factor: [1, 300]", "train: [1, 2]"), "no axis 'train'"),
     ],
 )

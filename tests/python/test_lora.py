@@ -280,7 +280,7 @@ def test_checkpoints_and_the_run_hold_adapters_alone(run, dense):
     assert config["r"] == RANK and config["lora_alpha"] == 8 and config["base_model_name_or_path"] == str(dense)
 
 
-def test_peft_beside_transformers_gives_our_log_probs(run, dense, tmp_path):
+def test_peft_with_transformers_gives_our_log_probs(run, dense, tmp_path):
     model = load_adapted(dense, run / "adapter")
     assert any(t.abs().max() > 0.01 for name, t in adapter_of(run / "adapter").items() if "lora_B" in name)
     check_scores(score(run / "adapter", "--dtype", "fp32"), model)

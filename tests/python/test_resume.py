@@ -385,7 +385,7 @@ def test_files_that_no_run_made_are_not_replaced(tmp_path, policy, name, resume)
         assert files_below(tmp_path / "run") == before
 
 
-def test_a_run_begins_beside_files_of_other_names_and_where_one_was_killed_at_once(tmp_path, policy):
+def test_a_run_begins_among_files_of_other_names_and_where_one_was_killed_at_once(tmp_path, policy):
     config = small_config(tmp_path, policy, train__steps=1)
     run = tmp_path / "run"
     (run / "logs").mkdir(parents=True)

@@ -18,7 +18,7 @@ def train(run, *overrides) -> list[dict]:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8_rollout", "fp32"])
-def test_generation_beside_training_changes_nothing_but_the_age(tmp_path, precision):
+def test_generation_that_overlaps_training_changes_nothing_but_the_age(tmp_path, precision):
     common = ["train.steps=6", f"model.precision={precision}", "checkpoint.every=0"]
     now = train(tmp_path / "now", *common)
     overlapped = train(tmp_path / "overlapped", *common, "rollout.staleness=1")
@@ -30,7 +30,7 @@ def test_generation_beside_training_changes_nothing_but_the_age(tmp_path, precis
         assert overlapped[0][name] == now[0][name]
 
 
-def test_two_runs_beside_training_generate_the_same_tokens_while_weights_are_the_same(tmp_path):
+def test_two_runs_that_overlap_training_generate_the_same_tokens_while_weights_are_the_same(tmp_path):
     runs = [train(tmp_path / name, "train.steps=4", "rollout.staleness=3") for name in ("a", "b")]
     for one, other in zip(*runs, strict=True):  # every batch is of the first weights
         for name in ("critic/score/mean", "response_length/mean", "rollout/equal_groups"):

@@ -193,7 +193,7 @@ def test_a_recomputed_anchor_makes_the_first_update_exactly_on_policy(policy, tm
     torch.testing.assert_close(float(tensors["loss"][0]), loss, rtol=2e-3, atol=2e-3)
 
 
-def test_truncated_importance_beside_a_recomputed_anchor(policy, tmp_path):
+def test_truncated_importance_with_a_recomputed_anchor(policy, tmp_path):
     case = DEFAULTS | dict(loss="tis")
     changes = dict(algorithm__anchor="recomputed", algorithm__tis_cap=1.02, model__precision="fp8_rollout")
     before, updates = dump_step(policy, tmp_path, case, **changes)
@@ -209,7 +209,7 @@ def test_truncated_importance_beside_a_recomputed_anchor(policy, tmp_path):
         assert error < 0.03, (name, float(error))
 
 
-def test_a_mask_measures_from_the_recomputed_anchor_beside_truncated_importance(policy, tmp_path):
+def test_a_mask_measures_from_the_recomputed_anchor_with_truncated_importance(policy, tmp_path):
     case = DEFAULTS | dict(loss="tis")
     before, updates = dump_step(policy, tmp_path, case, algorithm__anchor="recomputed")
     assert check_updates(before, updates, options_of(case)) > 0

@@ -99,7 +99,7 @@ def minibatch_loss(samples, logits_of, options):
         chosen = log_pi.gather(1, ids[:, :1].long()).squeeze(1)
         ratio = (chosen - log_mu[:, 0]).exp()
         loss = options["loss"]
-        if sample["importance"]:  # tis beside a recomputed anchor
+        if sample["importance"]:  # tis with a recomputed anchor
             away = log_mu[:, 0] - torch.tensor(sample["sampled_logprobs"], dtype=log_pi.dtype)
             weight = weight * away.exp().clamp(max=options["tis_cap"])
             torch.testing.assert_close(torch.tensor(sample["importance"]), (weight / weights[0]).float())

@@ -1,4 +1,4 @@
-// The engine on a GPU beside the engine on the CPU, and beside itself under other schedules.
+// The engine on a GPU against the engine on the CPU, and against itself under other schedules.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>

@@ -19,7 +19,7 @@ namespace augur {
 
 struct Family {
   std::string name;
-  std::string fields;  // of config.json, besides those of every family
+  std::string fields;  // of config.json, in addition to those of every family
 };
 
 inline std::vector<Family> SmallFamilies() {

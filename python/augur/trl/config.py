@@ -25,7 +25,7 @@ class MaskFields:
     )
     support_size: int = field(
         default=20,
-        metadata={"help": "How many of the most likely tokens are recorded beside each sampled one."},
+        metadata={"help": "How many of the most likely tokens are recorded with each sampled one."},
     )
 
     def settle_rule(self) -> MaskRule:
@@ -61,7 +61,7 @@ class AugurGRPOConfig(MaskFields, GRPOConfig):
         default=True,
         metadata={
             "help": "Take log-probs, mask and gradients from one pass over the LM head where the loss allows it; "
-            "otherwise TRL's fused head is used, with the support's rows read beside it."
+            "otherwise TRL's fused head is used, with the support's rows read separately."
         },
     )
     epsilon: float = field(default=NO_CLIP, metadata={"help": "Unused: mask_rule takes its place."})

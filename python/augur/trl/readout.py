@@ -1,4 +1,4 @@
-"""What the mask needs from a model's forward beside the log-probs of the sampled tokens, where TRL's own head runs."""
+"""What the mask needs from a model's forward with the log-probs of the sampled tokens, where TRL's own head runs."""
 
 import inspect
 import math

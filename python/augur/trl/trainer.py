@@ -75,7 +75,7 @@ class AugurGRPOTrainer(GRPOTrainer):
         if self.args.one_pass and self.accelerator.is_main_process:
             logging.getLogger("augur").warning(
                 f"one_pass=True: {why} rules one pass over the head out, so TRL's own head runs and the support is "
-                "read beside it; the decisions are the same (mask/one_pass logs 0)"
+                "read separately; the decisions are the same (mask/one_pass logs 0)"
             )
 
     # Recording ------------------------------------------------------------------------------------------------------

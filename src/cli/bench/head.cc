@@ -1,4 +1,5 @@
-// `augur bench head`: the one-pass head beside the bare GEMMs it cannot do without, and beside eager torch.
+// `augur bench head`: the one-pass head compared with the bare GEMMs it cannot do without, and with eager
+// torch.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mm.h>

@@ -28,7 +28,7 @@ void Synchronize(c10::Device device);
 // Most memory held at once since the program began: of the process on the CPU, of torch's allocator on a GPU.
 int64_t PeakMemoryBytes(c10::Device device);
 
-// Adapters of all linear layers, with the final norm, beside a base that may be in FP8; nothing where the
+// Adapters of all linear layers, with the final norm, over a base that may be in FP8; nothing where the
 // rank is 0.
 void AddBenchAdapters(int64_t rank, bool fp8, Model* model);
 

@@ -77,7 +77,7 @@ RolloutRuns RunRounds(Engine& engine, const std::vector<GenerateRequest>& reques
   return runs;
 }
 
-// The same beside a process that keeps a core busy, and which part of the speed is left.
+// The same next to a process that keeps a core busy, and which part of the speed is left.
 Json LoadFigures(Engine& engine, const std::vector<GenerateRequest>& requests,
                  const SamplingOptions& sampling, int rounds, double idle_seconds) {
   const BusyProcess busy;

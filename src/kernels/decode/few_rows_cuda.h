@@ -1,7 +1,7 @@
 // The product of a few rows with many: a tile of 128 rows of a weight, which are read from memory once, times
 // the rows of some tokens, on Hopper's tensor cores. What it takes is the memory's bandwidth, so a block
 // keeps several stages of the weight on their way. The weight's rows are the tensor cores' M, the tokens
-// their N: a token's result is the same whatever tokens are beside it. For .cu files only.
+// their N: a token's result is the same whatever tokens are in its batch. For .cu files only.
 #pragma once
 
 #include "kernels/decode/tensor_cores_cuda.h"

@@ -195,7 +195,7 @@ void AddBias(const float* bias, int64_t rows, float* sums) {
 }
 
 // Two tiles' sums, rounded, made into activations. Two rows at a time and all their exponentials before the
-// first division, so that six are on their way at once; an odd last row has its pair's sums beside it.
+// first division, so that six are on their way at once; an odd last row has its pair's sums next to it.
 AUGUR_BF16_TARGET inline void StoreSwiglu(const float* gates, const float* ups, int64_t rows, uint16_t* to,
                                           int64_t columns) {
   constexpr int kRow = kTileColumns / 4, kBatch = 2 * kRow;

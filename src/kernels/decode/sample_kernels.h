@@ -15,7 +15,7 @@ struct SampleKernels {
   // The largest logit; where there is a NaN perhaps that.
   float (*largest)(const float* block, int count);
   // The sum of exp((x - most) * scale) where `most` is the largest; NaN where a logit is NaN or infinity.
-  // What is negligible beside the largest one's 1, and -infinity, counts as e^-87.
+  // What is negligible against the largest one's 1, and -infinity, counts as e^-87.
   float (*sum)(const float* block, int count, float most, float scale);
   // exp((x - most) * scale), 0 below e^-87, to whole steps.
   void (*weights)(const float* block, int count, float most, float scale, float* to);

@@ -68,7 +68,7 @@ class FourRowView {
 };
 
 // exp of a log-prob, from -87 to a little above 0: one step of argument reduction instead of two, since an
-// error that grows with -x is lost beside e^x. The absolute error stays below 2e-7.
+// error that grows with -x is lost against e^x. The absolute error stays below 2e-7.
 Floats ProbabilityOf(Floats x) {
   constexpr float kRound = 0x1.8p23f + 127;
   const Floats shifted = x * 1.44269504f + kRound;

@@ -14,7 +14,7 @@ AUGUR_HOST_DEVICE Atom<double> AtomOf(double log_mu, double log_pi) {
   return {log_mu, log_pi, std::exp(log_mu), std::exp(log_pi)};
 }
 
-// What the batch says about one token beside its support.
+// What the batch says about one token in addition to its support.
 template <typename R>
 struct TokenFacts {
   R advantage{};

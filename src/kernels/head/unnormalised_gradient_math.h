@@ -8,7 +8,7 @@
 
 namespace augur {
 
-// A gradient whose dense part is nothing beside the sparse one is not a multiple of the unnormalised
+// A gradient whose dense part is negligible against the sparse one is not a multiple of the unnormalised
 // probabilities: `empty` rows are cleared, and their support holds the sparse part.
 template <typename T>
 struct UnnormalisedRow {

@@ -62,7 +62,7 @@ class HeadLogits {
   // Calls `work` with one chunk after the other, those of active rows first, and CheckStop before each. Equal
   // orders are divided into equal chunks, so that products of the same rows have the same shapes in every
   // walk. Room for the logits of a chunk is held meanwhile; throws MemoryError where a GPU's memory does not
-  // hold them beside what `work` needs.
+  // hold them next to what `work` needs.
   void ForEachChunk(const RowOrder& order, const std::function<void(const HeadChunk&)>& work);
 
   // Within ForEachChunk: the logits of a chunk [rows, d]; the next chunk overwrites them.

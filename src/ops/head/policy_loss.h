@@ -11,7 +11,7 @@
 
 namespace augur {
 
-// What shapes the loss beside the rule.
+// What shapes the loss in addition to the rule.
 struct LossOptions {
   // Logits are divided by this, the temperature the tokens were sampled at.
   double temperature = 1;

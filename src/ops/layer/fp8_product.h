@@ -24,7 +24,7 @@ Fp8Rows RoundColumnsToFp8(const at::Tensor& matrix);
 
 // The same for products whose sums run over the rows, which must not depend on how they are divided among
 // calls: a column's scale is the least power of two by which it fits, so that a value is rounded alike
-// whatever stands beside it. On CUDA [width, rows, filled up with zeros to whole units].
+// whatever stands next to it. On CUDA [width, rows, filled up with zeros to whole units].
 Fp8Rows RoundColumnsForSums(const at::Tensor& matrix);
 
 // The same of RmsNorm(x, weight, eps) and of Swiglu(gate_up), in the kernels that make them.

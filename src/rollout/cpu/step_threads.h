@@ -1,7 +1,7 @@
 // How many threads take part in a step of generation: all, or fewer while other processes need the cores.
 //
 // The threads of a step wait for each other many times. One that shares its core with another process keeps
-// all of them waiting, so that n threads beside a busy process are slower than n - 1, which leave it a core.
+// all of them waiting, so that n threads next to a busy process are slower than n - 1, which leave it a core.
 // Results do not depend on the number.
 #pragma once
 

@@ -100,7 +100,7 @@ class Optimizer {
   bool writes_state() const { return sharded() ? across_.first() : ranks_.first(); }
 
   int64_t updates() const { return updates_; }
-  // Everything a checkpoint must hold beside updates(), as far as this rank has it.
+  // Everything a checkpoint must hold in addition to updates(), as far as this rank has it.
   std::vector<StateTensor> State() const;
   // The same values as whole tensors, whichever parts the model's files have; not copies.
   std::vector<at::Tensor> StateTensors() const;

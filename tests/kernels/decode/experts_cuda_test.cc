@@ -1,4 +1,4 @@
-// Experts over few tokens beside the same in double, with the same roundings of what lies in memory.
+// Experts over few tokens against the same in double, with the same roundings of what lies in memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>

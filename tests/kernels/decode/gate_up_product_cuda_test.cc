@@ -1,4 +1,4 @@
-// SwiGLU of the products of few tokens beside the same in double, with the same roundings of what lies in
+// SwiGLU of the products of few tokens against the same in double, with the same roundings of what lies in
 // memory.
 #include <gtest/gtest.h>
 

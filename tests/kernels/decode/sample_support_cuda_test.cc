@@ -1,4 +1,4 @@
-// Sampling on a GPU beside sampling on the CPU: the same tokens for the same draws, the same support.
+// Sampling on a GPU against sampling on the CPU: the same tokens for the same draws, the same support.
 #include <gtest/gtest.h>
 
 #include <cmath>

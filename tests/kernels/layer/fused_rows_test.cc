@@ -1,5 +1,5 @@
-// What the CUDA kernels of norms, SwiGLU and rotation do beside their CPU versions: gathering, residuals,
-// FP8, pages.
+// What the CUDA kernels of norms, SwiGLU and rotation do in addition to their CPU versions: gathering,
+// residuals, FP8, pages.
 #include <gtest/gtest.h>
 
 #include <cmath>

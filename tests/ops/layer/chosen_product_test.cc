@@ -1,4 +1,4 @@
-// Products by a chosen kernel of cuBLAS beside those of its own choice.
+// Products by a chosen kernel of cuBLAS against those of its own choice.
 #include "ops/layer/chosen_product.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// The operators on a GPU beside their references on the CPU in float32.
+// The operators on a GPU against their references on the CPU in float32.
 #include <ATen/Context.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>

@@ -112,7 +112,7 @@ class QuietServer(ThreadingHTTPServer):
 
 
 class Server:
-    """/v1/completions and what TRL asks of a server beside it; `syncs` counts the weights' updates."""
+    """/v1/completions and what TRL asks of a server in addition; `syncs` counts the weights' updates."""
 
     def __init__(self, model, nan_every=0, **info):
         self.engine, self.lock = FakeEngine(model, nan_every), threading.Lock()

@@ -71,7 +71,7 @@ class ThreadWorker(AsyncRolloutWorker):
 
 
 class CheckedTrainer(AugurAsyncGRPOTrainer):
-    """Beside each loss the same from plain torch: a plain forward of every sample of the batch."""
+    """For each loss the same from plain torch: a plain forward of every sample of the batch."""
 
     def compute_loss(self, model, inputs, *args, **kwargs):
         loss = super().compute_loss(model, inputs, *args, **kwargs)

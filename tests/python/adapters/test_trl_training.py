@@ -224,7 +224,7 @@ def test_every_loss_type_of_trl_trains_under_the_mask(tmp_path, loss_type):
     ],
     ids=str,
 )
-def test_other_features_of_trl_work_beside_the_mask(tmp_path, changes):
+def test_other_features_of_trl_work_with_the_mask(tmp_path, changes):
     trainer = make_trainer(tmp_path, **changes)
     trainer.train()
     assert history(trainer, "mask/divergence")[0] < 1e-5

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kLook = 0.03;
 
-// Seconds of generation with every core's share of a busy process, `load` of them beside `cores` cores, seen
+// Seconds of generation with every core's share of a busy process, `load` of them next to `cores` cores, seen
 // look by look; returns the mean number of threads.
 double MeanThreads(ThreadChoice* choice, int cores, double load, double seconds) {
   double sum = 0;
