@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <charconv>
 #include <new>
 #include <string>
@@ -9,7 +10,12 @@
 namespace augur {
 namespace {
 
-constexpr std::string_view kCpuAllocator = "DefaultCPUAllocator";
+// torch has no type for the CPU's, loses the GPU's on some ways, and passes on what CUDA and its libraries
+// say where they ask for memory themselves.
+constexpr std::string_view kSaidOfFullMemory[] = {
+    "DefaultCPUAllocator",        "CUDA out of memory",        "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "DEVICE_ALLOCATION_FAILED",
+};
 constexpr std::string_view kTriedToAllocate = "ried to allocate ";
 
 bool Contains(std::string_view text, std::string_view part) {
@@ -17,8 +23,9 @@ bool Contains(std::string_view text, std::string_view part) {
 }
 
 bool IsGpu(const std::exception& fault) {
-  return dynamic_cast<const c10::OutOfMemoryError*>(&fault) != nullptr || Contains(fault.what(), "CUDA") ||
-         Contains(fault.what(), "GPU");
+  const std::string_view what = fault.what();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&fault) != nullptr || Contains(what, "CUDA") ||
+         Contains(what, "GPU") || Contains(what, "CUBLAS") || Contains(what, "CUDNN");
 }
 
 // " (2.00 GiB were wanted)", from torch's words: a number of bytes on the CPU, text on a GPU.
@@ -42,8 +49,7 @@ bool IsOutOfMemory(const std::exception& fault) {
   if (dynamic_cast<const std::bad_alloc*>(&fault) != nullptr) return true;
   if (dynamic_cast<const c10::OutOfMemoryError*>(&fault) != nullptr) return true;
   if (dynamic_cast<const MemoryError*>(&fault) != nullptr) return true;
-  // torch has no type for the CPU's, and loses the GPU's on some ways.
-  return Contains(what, kCpuAllocator) || Contains(what, "CUDA out of memory");
+  return std::ranges::any_of(kSaidOfFullMemory, [&](std::string_view said) { return Contains(what, said); });
 }
 
 Error OutOfMemory(std::string_view where, const std::exception& fault, std::string_view remedy) {
