@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
-SPECIAL = ["<pad>", "<eos>"]
+SPECIAL = ["<pad>", "<eos>", "<|im_end|>", "\n"]  # the last two because verl looks for them in a Qwen3
 # Qwen3-0.6B's shape, and a smaller one for what does not need its size.
 SHAPES = {
     "0.6b": dict(vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, head_dim=128),
@@ -32,11 +32,12 @@ def arguments(description: str, **more: dict) -> argparse.Namespace:
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     """One word for each id, so that every token a random model samples is text and back."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
     words = SPECIAL + [f"w{i}" for i in range(len(SPECIAL), vocab_size)]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_tokens([AddedToken("\n", normalized=False)])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
     fast.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
     return fast
