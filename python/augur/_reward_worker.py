@@ -78,7 +78,7 @@ def adapt(function: Callable) -> Reward:
 
         def call(responses: list[dict]) -> tuple[list, dict[str, float]]:
             log = MetricLog()
-            scores = function(**chosen(_trl_arguments(responses) | _trl_services(log)))
+            scores = function(**chosen(_trl_arguments(responses) | _trl_services(responses, log)))
             return _listed(scores, len(responses)), log.means()
 
         return Reward(call, True)
@@ -123,11 +123,10 @@ class MetricLog:
         return {name: sum(values) / len(values) for name, values in self._values.items()}
 
 
-def _trl_services(log: MetricLog) -> dict:
-    """What TRL passes with the columns. The step is not told: scores depend on responses alone, so that a run that
-    resumes repeats them."""
+def _trl_services(responses: list[dict], log: MetricLog) -> dict:
+    """What TRL passes with the columns."""
     return {
-        "trainer_state": SimpleNamespace(global_step=0),
+        "trainer_state": SimpleNamespace(**responses[0]["trainer_state"]),
         "log_extra": lambda column, values: None,  # its table of completions; log.tokens has its own
         "log_metric": log.add,
     }

@@ -64,7 +64,7 @@ class Laboratory {
 
  private:
   Experience WarmUp(int64_t steps);
-  Experience Measured(uint64_t* position);
+  Experience Measured(int64_t step, uint64_t* position);
   std::vector<TrainSample> Samples(const Experience& experience) const;
 
   RlConfig config_;
@@ -81,12 +81,12 @@ class Laboratory {
   bool full_ = false;
 };
 
-Experience Laboratory::Measured(uint64_t* position) {
+Experience Laboratory::Measured(int64_t step, uint64_t* position) {
   RlConfig wide = config_;
   wide.rollout.prompts = sequences_ / config_.rollout.group;
   wide.algorithm.dynamic_sampling = false;
   if (full_) wide.rollout.support = learner_.loss().vocab_size - 1;
-  return ExperienceMaker(wide, text_, prompts_, engine_, scorer_).Make(position);
+  return ExperienceMaker(wide, text_, prompts_, engine_, scorer_).Make(step, position);
 }
 
 std::vector<TrainSample> Laboratory::Samples(const Experience& experience) const {
@@ -113,11 +113,11 @@ Experience Laboratory::WarmUp(int64_t steps) {
   std::optional<Experience> measured;
   StepMetrics ignored;
   for (int64_t step = 1; step <= steps; ++step) {
-    if (step == steps - config_.rollout.staleness + 1) measured = Measured(&position);
-    learner_.Learn(step, maker.Make(&position), {}, &ignored);
+    if (step == steps - config_.rollout.staleness + 1) measured = Measured(steps + 1, &position);
+    learner_.Learn(step, maker.Make(step, &position), {}, &ignored);
     engine_.UpdateWeights(model_, step);
   }
-  return measured ? std::move(*measured) : Measured(&position);
+  return measured ? std::move(*measured) : Measured(steps + 1, &position);
 }
 
 SeedRecord Laboratory::Run(int64_t seed) {

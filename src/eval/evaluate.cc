@@ -32,8 +32,9 @@ std::vector<Rollout> Sample(const EvaluationTask& task, const GenerateHooks& hoo
   GroupScorer scores(task.scorer, samples);
   with_text.finished = [&](size_t place, const Rollout& rollout) {
     if (rollout.finish == FinishReason::kCancelled) return;
-    (*pending)[place] = scores.Start(place, {&task.prompts.prompts[place / samples],
-                                             task.text.ResponseText(rollout.tokens), rollout.tokens});
+    (*pending)[place] =
+        scores.Start(place, {&task.prompts.prompts[place / samples], task.text.ResponseText(rollout.tokens),
+                             rollout.tokens, task.steps});
   };
   return GenerateOnRanks(task.engine, requests, task.sampling, with_text);
 }

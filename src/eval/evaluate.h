@@ -22,6 +22,7 @@ struct EvaluationTask {
   const TokenizedPrompts& prompts;
   const Scorer& scorer;
   SamplingOptions sampling;
+  StepsOfRun steps = {};
 };
 
 struct Evaluation {

@@ -52,7 +52,8 @@ Json RequestOf(const PromptResponse& response) {
           {"tokens", response.tokens},
           {"ground_truth", prompt.ground_truth},
           {"extra_info", prompt.extra_info},
-          {"columns", std::move(columns)}};
+          {"columns", std::move(columns)},
+          {"trainer_state", {{"global_step", response.steps.done}, {"max_steps", response.steps.total}}}};
 }
 
 RewardOutcome Await(std::future<RewardOutcome>* outcome) {

@@ -18,11 +18,18 @@
 
 namespace augur {
 
+// How far the run is for which a response is scored; outside of runs, zeros. What TRL's functions see of it.
+struct StepsOfRun {
+  int64_t done = 0;   // before the step that the response is for: the same whenever it was generated
+  int64_t total = 0;  // train.steps
+};
+
 // A response to be scored. The prompt must outlive it.
 struct PromptResponse {
   const Prompt* prompt = nullptr;
   std::string text;
   std::vector<int32_t> tokens = {};
+  StepsOfRun steps = {};
 };
 
 struct Score {

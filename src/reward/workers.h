@@ -48,10 +48,10 @@ class RewardWorkers {
   bool takes_groups() const;
 
   // Queues responses that are scored in one call, each {"data_source", "prompt", "text", "tokens",
-  // "ground_truth", "extra_info", "columns"}; more than one only where takes_groups(). Where that call fails,
-  // they are scored one by one, so that one that cannot be scored costs the others nothing. Results do not
-  // depend on the order in which responses are queued, as far as the function does not. May be called by any
-  // thread. The first failure is shown whole on standard error.
+  // "ground_truth", "extra_info", "columns", "trainer_state"}; more than one only where takes_groups(). Where
+  // that call fails, they are scored one by one, so that one that cannot be scored costs the others nothing.
+  // Results do not depend on the order in which responses are queued, as far as the function does not. May be
+  // called by any thread. The first failure is shown whole on standard error.
   std::vector<std::future<RewardOutcome>> Score(const std::vector<Json>& responses);
 
   // Processes started in place of others that died or were ended over a response.

@@ -89,7 +89,14 @@ def served(completions, trainer_state, log_extra, log_metric, **columns):
     log_extra("length", [len(text) for text in completions])
     log_metric("logged", 1.0)
     log_metric("logged", 2.0)
-    return [0.5 + trainer_state.global_step for _ in completions]
+    return [0.5 for _ in completions]
+
+def at_step(completions, trainer_state, **columns):
+    return [trainer_state.global_step + trainer_state.max_steps / 100 for _ in completions]
+
+def by_step(completions, trainer_state, answer, **columns):
+    bonus = trainer_state.global_step / trainer_state.max_steps
+    return [float(text.strip() == right) + bonus * len(text) for text, right in zip(completions, answer)]
 
 async def awaited(completions, **columns):
     loops.append(asyncio.get_running_loop())

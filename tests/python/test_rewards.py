@@ -75,6 +75,25 @@ def test_functions_of_trl_get_what_trl_passes(name, tmp_path, guesses):
         assert name == "overlong" or line["data"]["reward/logged/mean"] == 1.5
 
 
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_functions_of_trl_know_the_step_that_learns_from_a_response(staleness, tmp_path, guesses):
+    """As in TRL, the steps done before it, and in evaluations so far; also where responses were generated earlier."""
+    changes = {"train__steps": 4, "eval__files": guesses["data__train"], "eval__every": 2, "eval__at_start": "true"}
+    changes |= {"rollout__staleness": staleness, "reward__python": function(tmp_path, "at_step")}
+    metrics, _ = trained(tmp_path, guesses, "run", **changes)
+    trained_on = [line["data"].get("critic/score/mean") for line in metrics]
+    assert trained_on == [None, *(pytest.approx(done + 0.04) for done in range(4))]
+    evaluated = {line["step"]: line["data"].get("val-aux/guess/reward/mean@2") for line in metrics}
+    assert evaluated == {0: pytest.approx(0.04), 1: None, 2: pytest.approx(2.04), 3: None, 4: pytest.approx(4.04)}
+
+
+def test_outside_of_runs_the_step_is_zero(tmp_path, guesses):
+    data = guesses["data__train"].strip("[]")
+    options = {"samples": 2, "max_tokens": 2, "threads": 1, "reward_workers": 1}
+    figures = augur.evaluate(guesses["policy"], data, reward=function(tmp_path, "at_step"), **options)
+    assert figures["overall"]["score"] == 0
+
+
 @pytest.mark.parametrize("name", ["awaited", "awaited_each"])
 def test_calls_of_an_async_function_share_an_event_loop(name, tmp_path, guesses):
     metrics, _ = trained(tmp_path, guesses, "run", reward__python=function(tmp_path, name))
@@ -183,9 +202,10 @@ def test_a_model_is_evaluated_by_a_function(name, tmp_path, guesses):
     assert done.returncode == 2 and "--reward: there is no file nowhere.py" in done.stderr
 
 
-def test_a_killed_run_resumes_to_the_bit(tmp_path, guesses):
+@pytest.mark.parametrize("name", ["details", "by_step"])
+def test_a_killed_run_resumes_to_the_bit(name, tmp_path, guesses):
     settings = guesses | {
-        "reward__python": function(tmp_path, "details"),
+        "reward__python": function(tmp_path, name),
         "train__steps": 6,
         "rollout__staleness": 1,
         "log__tokens": 0,

@@ -70,7 +70,8 @@ class RewardWorkersTest : public testing::Test {
             {"tokens", {1}},
             {"ground_truth", "yes"},
             {"extra_info", nullptr},
-            {"columns", {{"answer", "yes"}}}};
+            {"columns", {{"answer", "yes"}}},
+            {"trainer_state", {{"global_step", 3}, {"max_steps", 9}}}};
   }
 
   static std::future<RewardOutcome> ScoreOne(RewardWorkers& workers, const std::string& text) {

@@ -176,7 +176,7 @@ class RlWork : public StepWork {
     uint64_t position = 0;  // after it
   };
 
-  Experience NextExperience(const StageWatch& watch);
+  Experience NextExperience(int64_t step, const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
   void GiveUpStep(Experience experience);
   void WarnOfNoUpdate(int64_t step, const Metrics& metrics);
@@ -250,7 +250,7 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
   const auto start = Clock::now();
   StepMetrics figures;
   copy_.Forget();
-  Experience experience = NextExperience(watch);
+  Experience experience = NextExperience(step, watch);
   AddRolloutFigures(experience, step, scorer_.uses_python(), &figures);
   try {
     Learn(step, experience, watch, &figures);
@@ -277,17 +277,18 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
 // The oldest experience waiting; as many as rollout.staleness stay behind it, so that each is learned from
 // that many updates after it was generated. The last of them may come while the step learns: it depends on
 // the engine's weights, which stay as they are until then.
-Experience RlWork::NextExperience(const StageWatch& watch) {
+Experience RlWork::NextExperience(int64_t step, const StageWatch& watch) {
   const int64_t needed = overlaps_ ? config_.rollout.staleness : config_.rollout.staleness + 1;
-  while (static_cast<int64_t>(state_.waiting.size()) < needed) {
-    state_.waiting.push_back(maker_.Make(&state_.position, watch));
+  const auto waiting = [this] { return static_cast<int64_t>(state_.waiting.size()); };
+  while (waiting() < needed) {
+    state_.waiting.push_back(maker_.Make(step + waiting(), &state_.position, watch));
   }
   Experience next = std::move(state_.waiting.front());
   state_.waiting.pop_front();
   if (overlaps_) {
-    overlapped_ = worker_.Start([this, begin = state_.position] {
+    overlapped_ = worker_.Start([this, begin = state_.position, later = step + 1 + waiting()] {
       uint64_t position = begin;
-      Experience experience = maker_.Make(&position);
+      Experience experience = maker_.Make(later, &position);
       return Overlapped{std::move(experience), position};
     });
   }
@@ -363,7 +364,9 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   hooks.progress({.total = static_cast<int64_t>(eval_prompts_->prompts.size()) * config_.eval.samples});
   if (!Ranks::World().alone()) hooks.cancelled = [] { return StopSignals::Received() != nullptr; };
   const Evaluation evaluation =
-      augur::Evaluate({engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_)}, hooks);
+      augur::Evaluate({engine_, text_, *eval_prompts_, scorer_, EvaluationSampling(config_, text_),
+                       StepsOfRun{step, config_.train.steps}},
+                      hooks);
   if (hooks.cancelled) CheckStopTogether();
   const ScoringErrors errors = evaluation.Errors(eval_prompts_->prompts);
   Ranks::World().Together([&] {  // all ranks know of them, and one tells

@@ -68,7 +68,7 @@ ExperienceMaker::ExperienceMaker(const RlConfig& config, const ModelText& text,
   engine.CheckOptions(TrainingSampling(config, text), !config.rollout.stop.empty());
 }
 
-Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
+Experience ExperienceMaker::Make(int64_t step, uint64_t* position, const Watch& watch) {
   uint64_t next = *position;
   Experience experience;
   experience.weight_version = engine_.weight_version();
@@ -76,7 +76,7 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
   const int64_t restarts = scorer_.restarts();
   const auto wanted = static_cast<size_t>(config_.rollout.prompts);
   while (true) {
-    TakeScores(Generate(&next, watch, &experience), watch, &experience);
+    TakeScores(Generate(step, &next, watch, &experience), watch, &experience);
     if (!config_.algorithm.dynamic_sampling) break;
     DropEqualGroups(&experience);
     if (experience.prompts.size() >= wanted || experience.refills >= config_.algorithm.max_refills) break;
@@ -100,7 +100,7 @@ Experience ExperienceMaker::Make(uint64_t* position, const Watch& watch) {
 }
 
 // Responses are scored as they finish, while others are still generated.
-ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, const Watch& watch,
+ExperienceMaker::PendingScores ExperienceMaker::Generate(int64_t step, uint64_t* position, const Watch& watch,
                                                          Experience* experience) {
   const auto start = Clock::now();
   const auto group = static_cast<size_t>(config_.rollout.group);
@@ -114,11 +114,12 @@ ExperienceMaker::PendingScores ExperienceMaker::Generate(uint64_t* position, con
   }
   PendingScores pending(requests.size() * group);
   GroupScorer scores(scorer_, group);
+  const StepsOfRun steps{step - 1, config_.train.steps};
   GenerateHooks hooks;
   hooks.finished = [&](size_t place, const Rollout& rollout) {
     if (rollout.finish == FinishReason::kCancelled) return;
-    pending[place] =
-        scores.Start(place, {asked[place / group], text_.ResponseText(rollout.tokens), rollout.tokens});
+    pending[place] = scores.Start(
+        place, {asked[place / group], text_.ResponseText(rollout.tokens), rollout.tokens, steps});
   };
   if (!config_.rollout.stop.empty()) {
     hooks.text = [this](int32_t token) { return text_.tokenizer.TokenBytes(token); };

@@ -41,18 +41,18 @@ class ExperienceMaker {
   ExperienceMaker(const RlConfig& config, const ModelText& text, const TokenizedPrompts& prompts,
                   Engine& engine, const Scorer& scorer);
 
-  // The next rollout.prompts groups from `*position` of the prompt order on, which it moves forward. Draws
-  // depend on the seed and that position alone. With dynamic sampling, groups whose scores are all equal are
-  // replaced by further prompts, up to algorithm.max_refills times; fewer groups may come back then. `watch`
-  // is told how far generation and scoring are; what it throws, Stopped included, leaves the position. Throws
-  // Error naming the row and the reason where all responses, or more than the share reward.max_errors of
-  // them, could not be scored, and where none could be generated.
-  Experience Make(uint64_t* position, const std::function<void(const Stage&)>& watch = {});
+  // The next rollout.prompts groups from `*position` of the prompt order on, which it moves forward, for step
+  // `step` of the run to learn from. Draws depend on the seed and that position alone. With dynamic sampling,
+  // groups whose scores are all equal are replaced by further prompts, up to algorithm.max_refills times;
+  // fewer groups may come back then. `watch` is told how far generation and scoring are; what it throws,
+  // Stopped included, leaves the position. Throws Error naming the row and the reason where all responses, or
+  // more than the share reward.max_errors of them, could not be scored, and where none could be generated.
+  Experience Make(int64_t step, uint64_t* position, const std::function<void(const Stage&)>& watch = {});
 
  private:
   using Watch = std::function<void(const Stage&)>;
   using PendingScores = std::vector<std::future<Score>>;  // in the order of the rollouts
-  PendingScores Generate(uint64_t* position, const Watch& watch, Experience* experience);
+  PendingScores Generate(int64_t step, uint64_t* position, const Watch& watch, Experience* experience);
   void TakeScores(PendingScores pending, const Watch& watch, Experience* experience);
   void DropEqualGroups(Experience* experience) const;
 
