@@ -8,6 +8,18 @@ set(AUGUR_PACKAGES
   utf8proc.h libutf8proc-dev
   yaml.h libyaml-dev)
 set(missing "")
+if(SKBUILD AND NOT "$ENV{CXX}" STREQUAL "") # set by scikit-build-core to what Python was compiled by, be it here or not
+  separate_arguments(words UNIX_COMMAND "$ENV{CXX}")
+  list(GET words 0 compiler)
+  find_program(AUGUR_COMPILER_OF_PYTHON NAMES ${compiler})
+  if(NOT AUGUR_COMPILER_OF_PYTHON)
+    unset(ENV{CXX})
+  endif()
+endif()
+find_program(AUGUR_COMPILER NAMES c++ g++ clang++)
+if(NOT AUGUR_COMPILER AND "$ENV{CXX}" STREQUAL "" AND NOT CMAKE_CXX_COMPILER)
+  list(APPEND missing g++)
+endif()
 list(LENGTH AUGUR_PACKAGES count)
 math(EXPR last "${count} - 1")
 foreach(i RANGE 0 ${last} 2)

@@ -176,11 +176,12 @@ def pip_install(tmp_path: Path, *define: str, env: dict[str, str]) -> str:
 
 
 def test_missing_packages_are_one_line_of_apt(tmp_path):
-    """CMake stops before anything else, with what to type."""
-    nowhere = "-DCMAKE_FIND_ROOT_PATH=/nowhere -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY"
+    """CMake stops before anything else, with what to type; a compiler may be missing, too."""
+    kinds = [f"-DCMAKE_FIND_ROOT_PATH_MODE_{kind}=ONLY" for kind in ("INCLUDE", "PROGRAM")]
+    nowhere = " ".join(["-DCMAKE_FIND_ROOT_PATH=/nowhere", *kinds])
     said = pip_install(tmp_path, env={"CMAKE_ARGS": nowhere})
     lines = [line.strip() for line in said.splitlines() if "apt-get" in line]
-    packages = "libboost-dev libcli11-dev libfmt-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libyaml-dev"
+    packages = "g++ libboost-dev libcli11-dev libfmt-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libyaml-dev"
     packages += " libjs-chart.js"
     assert lines and lines[-1] == f"sudo apt-get install {packages}", said
 
@@ -201,7 +202,7 @@ def test_without_nvcc_it_says_that_it_builds_for_cpus_alone(tmp_path):
     terminal, device = os.openpty()
     done = subprocess.run(
         ["cmake", "-S", ROOT, "-B", tmp_path / "build", *arguments],
-        env={"PATH": ":".join(map(str, folders)), "HOME": str(tmp_path)},
+        env={"PATH": ":".join(map(str, folders)), "HOME": str(tmp_path), "CXX": "clang-of-python++"},  # not there
         capture_output=True,
         text=True,
         preexec_fn=lambda: (os.setsid(), fcntl.ioctl(device, termios.TIOCSCTTY, 0)),  # as a shell's child has it
