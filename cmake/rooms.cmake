@@ -1,4 +1,5 @@
-# augur_room(NAME [HOT | TORCH] LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors.
+# augur_room(NAME [HOT | TORCH] LIBS ...): the static library augur_NAME from src/NAME, with warnings as errors; in a
+# package they are none, which may be built by a compiler that warns of more.
 #
 # HOT rooms compute. The others call kernels and wait for them, or for files: they compile with -O1, in two thirds of the
 # time of -O3, over a precompiled header: that of `base`, or with TORCH that of `ops`.
@@ -74,7 +75,7 @@ endfunction()
 set(AUGUR_FALSE_ALARMS -Wno-psabi -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
 
 function(augur_compile_flags target)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror>
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;$<$<NOT:$<BOOL:${SKBUILD}>>:-Werror>>"
                                            "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:${AUGUR_FALSE_ALARMS}>"
                                            # g++ looks for memory to free from here on, not from 128 MB: 15% of its time
                                            $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)

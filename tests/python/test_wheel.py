@@ -211,5 +211,7 @@ def test_without_nvcc_it_says_that_it_builds_for_cpus_alone(tmp_path):
     shown = os.read(terminal, 4096).decode()  # though pip keeps what the build prints
     assert "no nvcc was found, so this builds for CPUs alone" in shown
     assert "no nvcc was found, so this builds for CPUs alone" in done.stdout + done.stderr
+    commands = (tmp_path / "build" / "compile_commands.json").read_text()
+    assert "-Wextra" in commands and "-Werror" not in commands  # compilers of other machines may warn of more
     cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
     assert "AUGUR_CUDA_ARCHITECTURES:STRING=80;89;90;100;120\n" in cache
