@@ -2,14 +2,19 @@
 in build/ in a source tree, or in site-packages/augur where the package was installed editable."""
 
 import ctypes
+import importlib.util
 import os
 import platform
 import sys
+import warnings
 from pathlib import Path
 
 if "OMP_WAIT_POLICY" not in os.environ:
     # Before torch loads OpenMP; why: src/cli/main.cc.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000" if platform.machine() == "aarch64" else "1000")
+
+if importlib.util.find_spec("numpy") is None:  # which neither torch requires nor Augur
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")
 
 import torch
 
