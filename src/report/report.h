@@ -16,7 +16,7 @@ namespace augur {
 // damaged is named on the page; the rest is shown. Tokens and long series are sampled so that the page stays
 // below `limit` bytes, and the page says so. Throws Error where a run is not a directory, or `out` cannot be
 // written.
-inline constexpr size_t kReportLimit = 20 << 20;
+inline constexpr size_t kReportLimit = 10'000'000;
 void WriteReport(std::span<const std::filesystem::path> runs, const std::filesystem::path& out,
                  size_t limit = kReportLimit);
 

@@ -296,7 +296,7 @@ def test_a_page_too_large_samples_its_tokens_and_says_so(browser, tmp_path):
             file.write(line.replace('{"step": 1,', f'{{"step": {step},', 1) + "\n")
     assert (run / "tokens.jsonl").stat().st_size > 60 << 20
     run_augur("report", run)
-    assert (run / "report.html").stat().st_size <= 20 << 20
+    assert (run / "report.html").stat().st_size <= 10_000_000
     browser.open(run / "report.html")
     assert "probabilities are shown for tokens outside the trust region only" in notes(browser)
     assert "of 100 recorded responses are shown, drawn at random" in notes(browser)
