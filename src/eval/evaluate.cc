@@ -50,9 +50,6 @@ std::string FaultOf(const Prompt& prompt, std::span<const Rollout> rollouts, std
   for (const Score& score : scores) {
     if (score.failed && !uses_python) return prompt.Where() + ": " + score.error;
   }
-  if (std::ranges::all_of(scores, &Score::unscored)) {
-    return prompt.Where() + ": the reward function returned None for every response";
-  }
   return "";
 }
 
@@ -185,7 +182,8 @@ Metrics EvaluationMetrics(const Evaluation& evaluation) {
     metrics[fmt::format("{}best@{}/mean", accuracy, scores.samples)] = scores.pass.at(scores.samples);
     metrics[fmt::format("{}maj@{}/mean", accuracy, scores.samples)] = scores.majority;
     metrics[fmt::format("val-aux/{}/answered/mean@{}", source, scores.samples)] = scores.answered;
-    metrics[fmt::format("val-aux/{}/reward/mean@{}", source, scores.samples)] = scores.score;
+    if (scores.scored > 0)
+      metrics[fmt::format("val-aux/{}/reward/mean@{}", source, scores.samples)] = scores.score;
     if (scores.errors > 0)
       metrics[fmt::format("val-aux/{}/reward_errors", source)] = static_cast<double>(scores.errors);
     for (const auto& [name, sum] : scores.figures) {

@@ -32,7 +32,10 @@ void Add(SourceScores* sum, const PromptScores& prompt) {
     score += value;
     ++scored;
   }
-  sum->score += score / scored;
+  if (scored > 0) {
+    sum->score += score / scored;
+    ++sum->scored;
+  }
   sum->answered += share(std::ranges::count_if(prompt.answers, [](const auto& a) { return a.has_value(); }));
   sum->tokens += share(prompt.tokens);
   sum->cut_off += share(prompt.cut_off);
@@ -45,10 +48,10 @@ void Add(SourceScores* sum, const PromptScores& prompt) {
 
 void Divide(SourceScores* sum) {
   const auto prompts = static_cast<double>(sum->prompts);
-  for (double* figure :
-       {&sum->average, &sum->majority, &sum->score, &sum->answered, &sum->tokens, &sum->cut_off}) {
+  for (double* figure : {&sum->average, &sum->majority, &sum->answered, &sum->tokens, &sum->cut_off}) {
     *figure /= prompts;
   }
+  sum->score /= static_cast<double>(sum->scored);
   for (auto& [n, value] : sum->pass) value /= prompts;
 }
 

@@ -33,7 +33,8 @@ struct SourceScores {
   double average = 0;              // avg@k: the share of right responses
   double majority = 0;             // maj@k: whether the answer most responses give is right
   std::map<int64_t, double> pass;  // pass@n for n = 1, 2, 4, ... and k: whether one of n is right
-  double score = 0;                // the verifier's mean score
+  double score = 0;                // the verifier's mean score, over prompts of which a response was scored
+  int64_t scored = 0;              // how many those are
   double answered = 0;             // the share of responses in which an answer was found, right or wrong
   double tokens = 0, cut_off = 0;  // mean length of the responses; the share that ran into max_tokens
   int64_t errors = 0;              // responses whose reward function failed

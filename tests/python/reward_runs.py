@@ -67,6 +67,9 @@ def among(prompts, completions, **columns):
 def seldom(completions, completion_ids, **columns):
     return [None if i % 2 else float(ids[:1] == [{ANSWER}]) for i, ids in enumerate(completion_ids)]
 
+def right_or_none(completions, answer, **columns):
+    return [1.0 if c.strip() == a.strip() else None for c, a in zip(completions, answer)]
+
 def never(completions, **columns):
     return [None] * len(completions)
 

@@ -256,8 +256,19 @@ def test_an_evaluation_tells_unscored_responses_from_wrong_ones(tmp_path, guesse
     figures = figures["sources"]["guess"]
     assert figures["answered"] == pytest.approx(0.5) and figures["failed"] == 0
     assert figures["score"] == pytest.approx(2 * figures["avg@4"])  # of the half that was scored
-    done = run_augur("eval", guesses["policy"], *flags, "--reward", function(tmp_path, "never"), check=False)
-    assert done.returncode == 2 and "the reward function returned None for every response" in done.stderr
+    run_augur("eval", guesses["policy"], *flags, "--reward", function(tmp_path, "never"))
+    figures = json.loads((tmp_path / "f.json").read_text())["sources"]["guess"]
+    assert (figures["avg@4"], figures["score"], figures["failed"]) == (0, None, 0)
+
+
+def test_a_function_that_scores_right_responses_alone_has_the_accuracy_of_all(tmp_path, guesses):
+    flags = ["--data", *guesses["data__train"].strip("[]").split(", "), "--samples", 1, "--json", tmp_path / "f.json"]
+    accuracies = []
+    for reward in ([], ["--reward", function(tmp_path, "right_or_none")]):
+        run_augur("eval", guesses["policy"], *flags, *reward)
+        figures = json.loads((tmp_path / "f.json").read_text())["sources"]["guess"]
+        accuracies.append((figures["avg@1"], figures["prompts"]))
+    assert 0 < accuracies[0][0] < 1 and accuracies[1] == accuracies[0]
 
 
 def test_columns_of_the_row_reach_the_function(tmp_path, guesses):
