@@ -49,9 +49,11 @@ std::vector<FileFingerprint> Fingerprint(const std::vector<std::string>& files) 
 
 std::vector<FileFingerprint> FingerprintText(const fs::path& model) {
   std::vector<FileFingerprint> found;
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
-    if (fs::is_regular_file(model / name)) found.push_back(Whole((model / name).string()));
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "chat_template.jinja"}) {
+    const std::string path = (model / name).string();
+    found.push_back(fs::is_regular_file(path) ? Whole(path)
+                                              : FileFingerprint{.path = path, .size = 0, .checksum = ""});
   }
   return found;
 }
@@ -79,9 +81,12 @@ std::vector<std::string> ChangedFiles(const Json& before, const std::vector<File
     const auto same = std::ranges::find(now, file.at("path").get<std::string>(), &FileFingerprint::path);
     if (same == now.end()) continue;
     const auto size = file.at("size").get<uint64_t>();
-    if (size != same->size) {
+    const auto checksum = file.at("xxh64").get<std::string>();
+    if (checksum.empty() != same->checksum.empty()) {
+      changed.push_back(fmt::format("{}: {}", same->path, checksum.empty() ? "was not there" : "is gone"));
+    } else if (size != same->size) {
       changed.push_back(fmt::format("{}: {} -> {} bytes", same->path, size, same->size));
-    } else if (file.at("xxh64").get<std::string>() != same->checksum) {
+    } else if (checksum != same->checksum) {
       changed.push_back(fmt::format("{}: other content", same->path));
     }
   }

@@ -12,14 +12,14 @@ namespace augur {
 struct FileFingerprint {
   std::string path;  // as the configuration names it
   uint64_t size = 0;
-  std::string checksum;  // XXH64, in hexadecimal
+  std::string checksum;  // XXH64, in hexadecimal; empty where there is no such file
 };
 
 // Of each file, once; tasks (data/task.h) follow from their names and are passed over.
 std::vector<FileFingerprint> Fingerprint(const std::vector<std::string>& files);
 
-// Of the files of a model's directory that decide its shape and its tokens: config.json,
-// generation_config.json, tokenizer.json and tokenizer_config.json, where they are.
+// Of the files of a model's directory that decide its shape and its tokens, there or not: config.json,
+// generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja.
 std::vector<FileFingerprint> FingerprintText(const std::filesystem::path& model);
 // Of its safetensors files: the checksum is that of 64 pieces of 64 KiB, evenly spaced from the first to the
 // last byte, or of the whole file where that is less, so that a large model does not delay a start.

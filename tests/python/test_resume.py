@@ -419,6 +419,33 @@ def test_files_of_the_model_that_a_resumed_run_depends_on_are_compared(tmp_path,
     run_augur("train", config, "train.steps=2")
 
 
+@pytest.mark.parametrize("file", ["chat_template.jinja", "generation_config.json"])
+def test_files_of_the_model_may_not_appear_change_or_go(tmp_path, policy, file):
+    model = shutil.copytree(policy, tmp_path / "model")
+    config = small_config(tmp_path, model, eval__files="[]", train__steps=1, data__chat_format="chatml")
+    path = model / file
+    path.unlink(missing_ok=True)
+
+    def expect_refusal(why: str) -> None:
+        done = run_augur("train", config, "train.steps=2", check=False)
+        assert done.returncode == 2 and f"{path}: {why}" in done.stderr, done.stderr
+
+    run_augur("train", config)
+    path.write_text('{"eos_token_id": [269, 3]}')
+    expect_refusal("was not there")
+    run_augur("train", config, "run.resume=never")
+    path.write_text('{"eos_token_id": [269, 4]}')
+    expect_refusal("other content")
+    path.unlink()
+    expect_refusal("is gone")
+
+
+def test_a_damaged_file_of_the_line_is_named(tmp_path, config):
+    (tmp_path / "run" / "line.json").write_text('{"resume": "auto", "moving": 3}')
+    done = run_augur("train", config, check=False)
+    assert done.returncode == 2 and "line.json" in done.stderr
+
+
 def test_weights_that_come_from_the_checkpoint_may_change(tmp_path, policy):
     model = shutil.copytree(policy, tmp_path / "model")
     config = small_config(tmp_path, model, eval__files="[]", train__steps=1)

@@ -37,7 +37,7 @@ std::optional<Line> ReadLine(const fs::path& run) {
   const Json json = ParseJson(ReadFile(path), path.string());
   std::string resume = RequireString(json, "resume", path.string());
   if (IsCheckpointPath(resume)) resume = fs::weakly_canonical(fs::absolute(run) / resume).string();
-  return Line{resume, json.value("moving", "")};
+  return Line{resume, json.contains("moving") ? RequireString(json, "moving", path.string()) : ""};
 }
 
 // A checkpoint of the run's own is named relative to it: the run may be moved as a whole.
