@@ -5,8 +5,8 @@
 
 namespace augur {
 
-// The threshold above which floor(budget * n) of the n divergences lie; fewer where several are equal at it.
-// NaNs count as inside.
+// The threshold above which floor(budget * n) of the n divergences lie; fewer where several are equal at it,
+// or where they are so small that rounding makes them. NaNs count as inside.
 double DeltaForBudget(std::vector<double> divergences, double budget);
 
 }  // namespace augur

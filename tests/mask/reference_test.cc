@@ -294,7 +294,12 @@ TEST(OutsideBudget, LeavesThatShareOutside) {
   EXPECT_EQ(DeltaForBudget(divergences, 0.001), 0.99);  // less than one token
   EXPECT_EQ(DeltaForBudget({0.5, 0.5, 0.5, 0.5}, 0.5), 0.5);
   EXPECT_EQ(DeltaForBudget({0.1, kNan, 0.3, 0.2}, 0.25), 0.25);
-  EXPECT_EQ(DeltaForBudget({}, 0.5), 0);
+  EXPECT_EQ(DeltaForBudget({}, 0.5), 1e-6);
+}
+
+TEST(OutsideBudget, LeavesNothingOutsideThatDiffersByRounding) {
+  EXPECT_EQ(DeltaForBudget({1e-8, 3e-8, 0, 2e-8}, 0.5), 1e-6);
+  EXPECT_EQ(DeltaForBudget({1e-8}, 0.5), 1e-6);
 }
 
 TEST(Reference, ATokenWithoutSupportIsNotKeptAndSaysSo) {
