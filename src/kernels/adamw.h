@@ -17,7 +17,7 @@ struct AdamWSettings {
   double weight_decay = 0;
   int64_t step = 1;       // from 1
   double grad_scale = 1;  // gradients are multiplied by this first
-  uint64_t key = 0;       // of the random numbers that round 16-bit states; differs between parameters
+  uint64_t place = 0;     // of the first element among all that are trained; 16-bit states are rounded by it
 };
 
 // All arrays have `size` elements and stand on one device. Gradients are float or bfloat16, states likewise;

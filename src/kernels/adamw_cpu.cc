@@ -26,7 +26,7 @@ void UpdateShortStates(const AdamWArrays& a, const AdamWFactors& f) {
   for (int64_t i = 0; i < a.size; ++i) {
     float m = first[i], v = second[i];
     AdamWElement(f, static_cast<float>(gradient[i]), a.parameter + i, &m, &v);
-    const Philox random = Philox::At(f.key, static_cast<uint64_t>(i), f.step);
+    const Philox random = Philox::At(0, f.place + static_cast<uint64_t>(i), f.step);
     first[i].bits = RoundAtRandom(std::bit_cast<uint32_t>(m), random.word[0]);
     second[i].bits = RoundAtRandom(std::bit_cast<uint32_t>(v), random.word[1]);
   }

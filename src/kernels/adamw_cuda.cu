@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(AdamWArrays a, AdamWFact
       AdamWElement(f, static_cast<float>(g.x[k]), &p.x[k], &mean, &square);
       Philox random{};
       if constexpr (sizeof(S) == 2) {
-        random = Philox::At(f.key, static_cast<uint64_t>(i * kVector + k), f.step);
+        random = Philox::At(0, f.place + static_cast<uint64_t>(i * kVector + k), f.step);
       }
       Store(&m.x[k], mean, random.word[0]);
       Store(&v.x[k], square, random.word[1]);

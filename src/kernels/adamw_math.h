@@ -13,7 +13,7 @@ namespace augur {
 // The settings as the inner loop wants them.
 struct AdamWFactors {
   float decay, beta1, beta2, rest1, rest2, step_size, root2, eps, grad_scale;
-  uint64_t key, step;
+  uint64_t place, step;
 
   static AdamWFactors From(const AdamWSettings& s) {
     const double bias1 = 1 - std::pow(s.beta1, static_cast<double>(s.step));
@@ -27,7 +27,7 @@ struct AdamWFactors {
             static_cast<float>(1 / std::sqrt(bias2)),
             static_cast<float>(s.eps),
             static_cast<float>(s.grad_scale),
-            s.key,
+            s.place,
             static_cast<uint64_t>(s.step)};
   }
 };

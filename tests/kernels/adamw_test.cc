@@ -75,7 +75,7 @@ void CheckCudaEqualsCpu(int64_t size, int64_t skipped) {
     }
   }
   const auto type = [](size_t bytes) { return bytes == 2 ? ElementType::kBFloat16 : ElementType::kFloat; };
-  const AdamWSettings settings{.lr = 1e-2, .weight_decay = 0.1, .grad_scale = 0.5, .key = 3};
+  const AdamWSettings settings{.lr = 1e-2, .weight_decay = 0.1, .grad_scale = 0.5, .place = 3};
   DeviceArray<float> p_there(Device::kCuda, p);
   DeviceArray<Gradient> g_there(Device::kCuda, g);
   DeviceArray<BFloat16> copy_there(Device::kCuda, copy);

@@ -79,7 +79,7 @@ def rl_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) 
     settings = dict(
         data__train=f"[{guesser[1]}]", rollout__prompts=6, rollout__group=3, train__minibatch=3, train__epochs=2,
         train__steps=5, train__lr=0.002, algorithm__dynamic_sampling="true", algorithm__kl_coef=0.1,
-        algorithm__anchor="recomputed", train__micro_tokens=60, audit__every=2, mask__delta=0.001,
+        algorithm__anchor="recomputed", train__micro_tokens=12, audit__every=2, mask__delta=0.001,
         eval__files=f"[{guesser[1]}]", eval__every=2, eval__samples=2, checkpoint__every=2, checkpoint__keep=0,
         log__console="false", log__tokens=3,
     )  # fmt: skip
@@ -199,6 +199,19 @@ def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, r
     run_augur("train", write_config(tmp_path / "alone.yaml", policy, tmp_path / "alone", **alone))
     run_ranks(ranks, "train", write_config(tmp_path / "ranks.yaml", policy, tmp_path / "ranks", **settings, **changes))
     assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "shard"), [(2, "full"), (3, "states")])
+def test_states_in_bf16_are_rounded_alike_on_any_number_of_ranks(tmp_path, guesser, ranks, shard):
+    """The draw that rounds an element follows from its place among all, whoever has it."""
+    changes = dict(train__optimizer_dtype="bf16", train__steps=3, algorithm__dynamic_sampling="false", audit__every=0)
+    run_augur("train", rl_config(tmp_path, guesser, "alone", **changes))
+    run_ranks(ranks, "train", rl_config(tmp_path, guesser, "ranks", parallel__shard=shard, **changes))
+    norms = [
+        [line["data"]["actor/grad_norm"] for line in read_metrics(tmp_path / name)[1:]] for name in ("ranks", "alone")
+    ]
+    assert norms[0] == pytest.approx(norms[1], rel=2e-5)
 
 
 @pytest.mark.slow

@@ -49,6 +49,16 @@ std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int rank
   return buckets;
 }
 
+std::vector<int64_t> PlacesOf(std::span<const at::Tensor> parameters) {
+  std::vector<int64_t> places;
+  int64_t place = 0;
+  for (const at::Tensor& parameter : parameters) {
+    places.push_back(place);
+    place += RoundUp(parameter.numel(), kAlignment);
+  }
+  return places;
+}
+
 at::Tensor MoveIntoBucket(const Bucket& bucket, int ranks, std::vector<at::Tensor>* parameters) {
   const at::Tensor flat =
       at::zeros({ranks * bucket.piece}, (*parameters)[bucket.first].options().requires_grad(false));

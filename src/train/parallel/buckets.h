@@ -26,6 +26,9 @@ std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int rank
 std::vector<Bucket> MakeBuckets(std::span<const at::Tensor> parameters, int ranks,
                                 std::span<const size_t> counts);
 
+// Where each parameter stands among all, as if one bucket held them: whatever the number of ranks.
+std::vector<int64_t> PlacesOf(std::span<const at::Tensor> parameters);
+
 // A flat buffer with the bucket's values, of which its parameters, of all these, become views.
 at::Tensor MoveIntoBucket(const Bucket& bucket, int ranks, std::vector<at::Tensor>* parameters);
 

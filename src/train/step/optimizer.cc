@@ -74,10 +74,16 @@ Optimizer::Optimizer(const Model& model, const OptimizerOptions& options)
       ranks_(Shards(options) ? CurrentShardGroups().within : Ranks::World()),
       across_(Shards(options) ? CurrentShardGroups().across : Ranks(ProcessGroup{})),
       parameters_(TrainedParameters(model)),
-      gradients_(parameters_.size()) {
+      gradients_(parameters_.size()),
+      places_(PlacesOf(parameters_)) {
   const at::NoGradGuard no_grad;
   if (Shards(options)) {
     ShardParameters();
+    std::vector<int64_t> pieces;
+    for (const Bucket& bucket : buckets_) {
+      pieces.push_back(places_[bucket.first] + ranks_.rank() * bucket.piece);
+    }
+    places_ = std::move(pieces);
   } else {
     for (const at::Tensor& parameter : parameters_) weights_.push_back(parameter.detach());
   }
@@ -124,7 +130,8 @@ void Optimizer::Add(const at::Tensor& grad, size_t i) {
       if (!sum.defined())
         sum = at::zeros_like(grad, grad.options().dtype(at::kBFloat16), at::MemoryFormat::Contiguous);
       AddRounded(sum, grad.contiguous(),
-                 {.key = i | ++additions_[i] << 40, .step = static_cast<uint64_t>(updates_)});
+                 {.key = i | static_cast<uint64_t>(Ranks::World().rank()) << 24 | ++additions_[i] << 40,
+                  .step = static_cast<uint64_t>(updates_)});
     }
   } else if (!sum.defined()) {
     sum = grad.contiguous();
@@ -306,8 +313,14 @@ void Optimizer::UpdateParameter(size_t i, double lr, double grad_scale) {
       .state_type = TypeOf(first_[i]),
       .size = grad.numel(),
   };
-  const AdamWSettings settings{
-      lr, options_.beta1, options_.beta2, options_.eps, options_.weight_decay, updates_, grad_scale, i};
+  const AdamWSettings settings{lr,
+                               options_.beta1,
+                               options_.beta2,
+                               options_.eps,
+                               options_.weight_decay,
+                               updates_,
+                               grad_scale,
+                               static_cast<uint64_t>(places_[i])};
   if (grad.is_cuda()) {
     AdamWCuda(arrays, settings, CurrentStream(grad));
   } else {

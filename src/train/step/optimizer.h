@@ -144,6 +144,7 @@ class Optimizer {
   std::vector<uint64_t> additions_;                 // to each gradient of this update
   // What this rank updates: the parameters, or where states are sharded its piece of each bucket.
   std::vector<at::Tensor> weights_, master_, first_, second_;
+  std::vector<int64_t> places_;                             // of their first elements among all parameters'
   std::vector<Bucket> buckets_;                             // none: not sharded
   std::vector<at::Tensor> flat_;                            // the parameters of each bucket
   std::vector<at::Tensor> reduced_;                         // gradients of the pieces
