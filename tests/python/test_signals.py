@@ -176,7 +176,7 @@ def test_timeout_ends_a_run_with_its_work_saved(tmp_path, policy):
     for number in range(4):
         run = tmp_path / f"run{number}"
         config = small_config(tmp_path, policy, f"run{number}", checkpoint__every=0, train__steps=100000)
-        done = subprocess.run(["timeout", "2", PROGRAM, "train", config], capture_output=True, text=True)
+        done = subprocess.run(["timeout", "4", PROGRAM, "train", config], capture_output=True, text=True)
         assert done.returncode == 124 and "saved" in done.stdout, done
         every = list(range(stands_at(run) + 1))
         assert steps_of(run) in (every, every[:-1])  # the last has no line while its evaluation is to come
