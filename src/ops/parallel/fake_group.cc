@@ -33,11 +33,8 @@ class OwnDataBackend : public c10d::Backend {
   WorkPointer allreduce(std::vector<at::Tensor>& /*tensors*/, const c10d::AllreduceOptions&) override {
     return c10::make_intrusive<DoneWork>();
   }
-  WorkPointer allgather_into_tensor_coalesced(std::vector<at::Tensor>& all, std::vector<at::Tensor>& mine,
-                                              const c10d::AllgatherOptions&) override {
-    for (size_t i = 0; i < all.size(); ++i) {
-      for (at::Tensor& part : all[i].chunk(getSize())) part.copy_(mine[i]);
-    }
+  WorkPointer _allgather_base(at::Tensor& all, at::Tensor& mine, const c10d::AllgatherOptions&) override {
+    for (at::Tensor& part : all.chunk(getSize())) part.copy_(mine);
     return c10::make_intrusive<DoneWork>();
   }
   WorkPointer reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& mine, std::vector<at::Tensor>& all,

@@ -1,6 +1,7 @@
 #include "ops/parallel/ranks.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -74,10 +75,17 @@ at::Tensor Ranks::Gather(const at::Tensor& mine) const {
 }
 
 Ranks::Started Ranks::StartGather(const at::Tensor& mine) const {
-  static const auto gather = Operator<at::Tensor(const at::Tensor&, int64_t, std::string)>(
-      "_c10d_functional::all_gather_into_tensor");
-  const at::Tensor sent = Outgoing(mine);
-  return {sent, Call([&] { return gather.call(sent, size(), group_.name); })};
+  // Into a tensor that is given, which torch calls ALLGATHER. What it calls ALLGATHER_COALESCED is too long a
+  // name: each of Gloo's two threads writes the last one into a string that both share and no lock guards, so
+  // that two gathers which end together free the longer text twice.
+  static const auto gather = Operator<at::Tensor&(at::Tensor&, int64_t, const std::string&, at::Tensor&)>(
+      "_c10d_functional::all_gather_into_tensor_out");
+  at::Tensor sent = Outgoing(mine);
+  std::vector<int64_t> sizes = sent.sizes().vec();
+  sizes[0] *= size();
+  at::Tensor all = at::empty(sizes, sent.options());
+  Call([&] { return gather.call(sent, size(), group_.name, all); });  // torch may return `sent`
+  return {sent, all};
 }
 
 Ranks::Started Ranks::StartScatterSum(const at::Tensor& all) const {

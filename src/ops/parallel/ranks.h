@@ -47,10 +47,6 @@ class Ranks {
   // mine [n] of every rank, one after the other: [size * n].
   at::Tensor Gather(const at::Tensor& mine) const;
 
-  // Whether several of the following may be under way at once. With two of Gloo's threads in a gather the
-  // heap was seen damaged, in 5 of about 150 short runs.
-  bool overlaps() const { return group_.gpu; }
-
   // Collectives in two parts, between which the data travels: on NCCL's own stream, or in Gloo's threads.
   // `sent` stays where it is until Finish, which returns the result on `device`.
   struct Started {

@@ -44,7 +44,7 @@ void LayerShards::Start(size_t part) {
 
 void LayerShards::Acquire(size_t part, int64_t next) {
   Start(part);
-  if (next >= 0 && ranks_.overlaps()) Start(static_cast<size_t>(next));
+  if (next >= 0) Start(static_cast<size_t>(next));
   if (whole_[part]) return;
   // The gathered memory becomes that of the buffer, of which the parameters are views.
   const at::Tensor& flat = flat_[BucketOf(part)];

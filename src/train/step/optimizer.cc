@@ -167,7 +167,7 @@ void Optimizer::EndPass() {
 
 void Optimizer::Scatter(size_t b, const at::Tensor& flat) {
   scatters_.emplace_back(b, ranks_.StartScatterSum(flat));
-  FinishScatters(ranks_.overlaps() ? 1 : 0);
+  FinishScatters(1);
 }
 
 void Optimizer::FinishScatters(size_t most_left) {
