@@ -10,41 +10,17 @@ import json
 import sys
 from pathlib import Path
 
+from panel import GREY, Panel, drawing
+
 SIDE, LEFT, TOP, ROW = 190, 50, 46, 262
 CRITERIA = {"predicted-aggregated": ("aggregated tail", "#d97706"), "predicted-exact": ("exact tail", "#2563eb")}
-GREY = "#6b7280"
-
-
-class Panel:
-    """A square with linear axes."""
-
-    def __init__(self, x: float, y: float, title: str, across: tuple[float, float], down: tuple[float, float]):
-        self.x, self.y, self.across, self.down = x, y, across, down
-        self.parts = [
-            f'<rect x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="none" stroke="#9ca3af"/>',
-            f'<text x="{x}" y="{y - 8}" font-weight="600">{title}</text>',
-        ]
-
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        (x0, x1), (y0, y1) = self.across, self.down
-        right = self.x + SIDE * (min(max(x, x0), x1) - x0) / (x1 - x0)
-        return right, self.y + SIDE * (1 - (min(max(y, y0), y1) - y0) / (y1 - y0))
-
-    def line(self, points: list, colour: str, width: float, extra: str = "") -> None:
-        text = " ".join(f"{a:.1f},{b:.1f}" for a, b in (self.place(*p) for p in points))
-        self.parts.append(f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{width}" {extra}/>')
-
-    def mark(self, x: float, y: float, text: str, anchor: str) -> None:
-        a, b = self.place(x, y)
-        below, aside = (14, 0) if anchor == "middle" else (4, -5)
-        self.parts.append(f'<text x="{a + aside:.1f}" y="{b + below:.1f}" text-anchor="{anchor}">{text}</text>')
 
 
 def unsafe_keeps(x: float, y: float, criterion: dict) -> Panel:
     name, colour = CRITERIA[criterion["name"]]
     seeds = [s for s in criterion["per_seed"] if s["unsafe_keep"] is not None and s["ratio_unsafe_keep"] is not None]
     lower = sum(s["unsafe_keep"] < s["ratio_unsafe_keep"] for s in seeds)
-    panel = Panel(x, y, f"unsafe keep, lower in {lower} of {len(seeds)} seeds", (-0.2, 1.2), (0, 1))
+    panel = Panel(x, y, SIDE, f"unsafe keep, lower in {lower} of {len(seeds)} seeds", (-0.2, 1.2), (0, 1))
     for seed in seeds:
         panel.line([(0, seed["ratio_unsafe_keep"]), (1, seed["unsafe_keep"])], GREY, 0.7, 'opacity="0.6"')
     mean = [sum(s[key] for s in seeds) / len(seeds) for key in ("ratio_unsafe_keep", "unsafe_keep")]
@@ -61,7 +37,7 @@ def changes(x: float, y: float, criteria: list[dict]) -> Panel:
     curves.append((("ratio", GREY), criteria[-1]["disagreements"]["ratio_ecdf"]))
     values = sorted(abs(p[0]) for _, points in curves for p in points)
     most = values[int(0.9 * (len(values) - 1))]
-    panel = Panel(x, y, "change of D of kept disagreements", (-most, most), (0, 1))
+    panel = Panel(x, y, SIDE, "change of D of kept disagreements", (-most, most), (0, 1))
     panel.line([(0, 0), (0, 1)], "#9ca3af", 0.7)
     for row, ((name, colour), points) in enumerate(curves):
         panel.line(points, colour, 1.8, 'stroke-dasharray="5 3"' if name == "ratio" else "")
@@ -86,10 +62,7 @@ def main() -> None:
             panels.append(changes(LEFT + len(criteria) * (SIDE + 55), y, criteria))
             parts += [part for panel in panels for part in panel.parts]
             rows += 1
-    size = f'width="{LEFT + 3 * (SIDE + 55)}" height="{rows * ROW + 10}"'
-    style = 'font-family="sans-serif" font-size="11" fill="#374151"'
-    background = '<rect width="100%" height="100%" fill="white"/>'
-    out.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{background}{"".join(parts)}</svg>\n')
+    out.write_text(drawing(LEFT + 3 * (SIDE + 55), rows * ROW + 10, parts))
 
 
 if __name__ == "__main__":
