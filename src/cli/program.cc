@@ -136,7 +136,7 @@ int RunCommand(int argc, const char* const* argv) {
   std::optional<Silence> silence;
   try {
     if (started_group.rank != 0) silence.emplace();
-    CurrentIsa();  // a fault of AUGUR_CPU is told before anything begins
+    SetIsa(IsaOfEnvironment());  // a fault of it is told before anything begins
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());
     return 0;

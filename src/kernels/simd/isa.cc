@@ -70,10 +70,7 @@ std::vector<Isa> Find() { return {Isa::kBaseline}; }
 #endif
 
 std::atomic<Isa>& Current() {
-  static std::atomic<Isa> current = [] {
-    const char* name = std::getenv("AUGUR_CPU");
-    return name == nullptr || *name == '\0' ? MachineIsas().back() : IsaNamed(name);
-  }();
+  static std::atomic<Isa> current = MachineIsas().back();
   return current;
 }
 
@@ -91,7 +88,10 @@ const std::vector<Isa>& MachineIsas() {
   return isas;
 }
 
-Isa IsaNamed(std::string_view name) {
+Isa IsaOfEnvironment() {
+  const char* value = std::getenv("AUGUR_CPU");
+  const std::string_view name = value == nullptr ? "" : value;
+  if (name.empty()) return MachineIsas().back();
   std::string here;
   for (const Isa isa : MachineIsas()) {
     if (IsaName(isa) == name) return isa;

@@ -1,5 +1,4 @@
-// Which instructions the CPU kernels of generation run on: the largest set this machine has, or the one that
-// the environment's AUGUR_CPU names, so that all can be tested on a machine that has the largest.
+// Which instructions the CPU kernels of generation run on: the largest set this machine has, or a smaller one.
 #pragma once
 
 #include <string_view>
@@ -22,11 +21,12 @@ std::string_view IsaName(Isa isa);
 // Those this machine runs, in rising order.
 const std::vector<Isa>& MachineIsas();
 
-// Throws where AUGUR_CPU names none of MachineIsas().
 Isa CurrentIsa();
-Isa IsaNamed(std::string_view name);
-
-// For tests. Packed weights, rows and pages of keys and values belong to the set they were made under.
+// Packed weights, rows and pages of keys and values belong to the set they were made under.
 void SetIsa(Isa isa);
+
+// What the environment's AUGUR_CPU names, so that all can be tried on a machine that has the largest; without
+// it the largest. Throws where that is none of MachineIsas().
+Isa IsaOfEnvironment();
 
 }  // namespace augur
