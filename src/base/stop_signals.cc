@@ -1,6 +1,11 @@
 #include "base/stop_signals.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <ctime>
 
@@ -31,19 +36,52 @@ void OnSignal(int signal) {
   }
 }
 
+// Of stdout and stderr, a pipe without a reader or a terminal that hung up: whoever prints would fail.
+bool DropLostOutput() {
+  bool lost = false;
+  for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
+    pollfd state{output, POLLOUT, 0};
+    if (::poll(&state, 1, 0) != 1 || (state.revents & (POLLERR | POLLHUP)) == 0) continue;
+    const int nowhere = ::open("/dev/null", O_WRONLY);
+    ::dup2(nowhere, output);
+    ::close(nowhere);
+    lost = true;
+  }
+  return lost;
+}
+
+void OnHangup(int signal) {
+  const int error = errno;
+  DropLostOutput();
+  OnSignal(signal);
+  errno = error;
+}
+
+void OnBrokenPipe(int signal) {
+  const int error = errno;
+  if (DropLostOutput()) OnSignal(signal);
+  errno = error;
+}
+
+struct sigaction Handle(int signal, void (*handler)(int)) {
+  struct sigaction action{}, before{};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, &action, &before);
+  return before;
+}
+
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals()
+    : interrupt_(Handle(SIGINT, OnSignal)),
+      terminate_(Handle(SIGTERM, OnSignal)),
+      hangup_(Handle(SIGHUP, OnHangup)) {
   if (living++ == 0) received = 0;
-  struct sigaction action{};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, &interrupt_);
-  ::sigaction(SIGTERM, &action, &terminate_);
+  if (hangup_.sa_handler == SIG_IGN) ::sigaction(SIGHUP, &hangup_, nullptr);
   sigset_t signals;
   ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGINT);
-  ::sigaddset(&signals, SIGTERM);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
   ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
@@ -51,16 +89,33 @@ StopSignals::~StopSignals() {
   --living;
   ::sigaction(SIGINT, &interrupt_, nullptr);
   ::sigaction(SIGTERM, &terminate_, nullptr);
+  ::sigaction(SIGHUP, &hangup_, nullptr);
 }
 
-const char* StopSignals::Received() {
-  if (received == SIGINT) return "SIGINT";
-  return received == SIGTERM ? "SIGTERM" : nullptr;
+int StopSignals::Signal() { return received; }
+
+const char* StopSignals::NameOf(int signal) {
+  switch (signal) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGPIPE:
+      return "SIGPIPE";
+    default:
+      return nullptr;
+  }
 }
 
 void StopSignals::Request() {
   if (received == 0) OnSignal(SIGINT);
 }
+
+StopOnLostReader::StopOnLostReader() : pipe_(Handle(SIGPIPE, OnBrokenPipe)) {}
+
+StopOnLostReader::~StopOnLostReader() { ::sigaction(SIGPIPE, &pipe_, nullptr); }
 
 StopScope::StopScope() { ++scopes; }
 

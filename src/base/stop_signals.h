@@ -1,4 +1,4 @@
-// An orderly end on SIGINT or SIGTERM.
+// An orderly end on SIGINT and SIGTERM, on SIGHUP, and where nobody is left to read what is printed.
 #pragma once
 
 #include <csignal>
@@ -6,10 +6,10 @@
 
 namespace augur {
 
-// While it lives, the first SIGINT or SIGTERM only sets a flag, one that was blocked until then included, and
-// further ones within a second count as the same (`timeout` sends two); a later one ends the process at once.
-// What handled them before (Python, where it is the host) does so again afterwards. One may live within
-// another.
+// While it lives, the first SIGINT, SIGTERM or SIGHUP (unless that is ignored, as under nohup) only sets a
+// flag, one that was blocked until then included, and further ones within a second count as the same
+// (`timeout` sends two); a later one ends the process at once. What handled them before (Python, where it is
+// the host) does so again afterwards. One may live within another.
 class StopSignals {
  public:
   StopSignals();
@@ -19,13 +19,29 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   // The signal's name ("SIGINT"), or null while none has come.
-  static const char* Received();
+  static const char* Received() { return NameOf(Signal()); }
+  // Its number, or 0.
+  static int Signal();
+  static const char* NameOf(int signal);
 
   // As the first SIGINT does, where no signal has come yet.
   static void Request();
 
  private:
-  struct sigaction interrupt_, terminate_;
+  struct sigaction interrupt_, terminate_, hangup_;
+};
+
+// While it lives within a StopSignals, a pipe behind stdout or stderr that has lost its reader (`| head`)
+// counts as such a signal, SIGPIPE, and what is printed goes nowhere from then on.
+class StopOnLostReader {
+ public:
+  StopOnLostReader();
+  ~StopOnLostReader();
+  StopOnLostReader(const StopOnLostReader&) = delete;
+  StopOnLostReader& operator=(const StopOnLostReader&) = delete;
+
+ private:
+  struct sigaction pipe_;
 };
 
 // Work was given up because a signal asked to stop.

@@ -10,6 +10,7 @@
 #include "analysis/comparison.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/compare_file.h"
 #include "cli/flag_checks.h"
@@ -132,8 +133,8 @@ void PrintComparison(const Json& comparison) {
   fmt::print("{} seed{}; {:.4g}% intervals by Student's t over seeds, p by the paired t test\n", seeds,
              seeds == 1 ? "" : "s", 100 * comparison["level"].get<double>());
   if (seeds >= static_cast<size_t>(kFewSeeds)) return;
-  fmt::print(stderr, "augur: warning: {} little; take at least {} (--seeds {})\n",
-             seeds == 1 ? "1 seed says" : fmt::format("{} seeds say", seeds), kFewSeeds, kComparedSeeds);
+  Tell("augur: warning: {} little; take at least {} (--seeds {})\n",
+       seeds == 1 ? "1 seed says" : fmt::format("{} seeds say", seeds), kFewSeeds, kComparedSeeds);
 }
 
 // False where a signal asked to stop.
@@ -141,7 +142,7 @@ bool TrainOneByOne(std::span<const StudyRun> runs) {
   for (size_t i = 0; i < runs.size(); ++i) {
     if (IsDone(runs[i].config)) continue;
     const std::string arm = runs[i].name.substr(0, runs[i].name.rfind('/'));
-    fmt::print(stderr, "[{}/{}] {}, seed {}\n", i + 1, runs.size(), arm, runs[i].config.run.seed);
+    Tell("[{}/{}] {}, seed {}\n", i + 1, runs.size(), arm, runs[i].config.run.seed);
     if (!TrainStudyRun(runs[i].config)) return false;
   }
   return true;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/names.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "formats/gguf_config.h"
 #include "formats/gguf_convert.h"
@@ -21,8 +22,8 @@ class ProgressLine {
     const int percent = static_cast<int>(done * 100 / total);
     if (percent < next_) return;
     next_ = percent + (terminal_ ? 1 : 25);
-    fmt::print(stderr, "{}writing weights: {:3d}%{}", terminal_ ? "\r" : "", percent,
-               terminal_ && percent < 100 ? "" : "\n");
+    Tell("{}writing weights: {:3d}%{}", terminal_ ? "\r" : "", percent,
+         terminal_ && percent < 100 ? "" : "\n");
   }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
@@ -68,8 +69,7 @@ class EvalRun {
     if (!Ranks::World().first()) return;
     SaveResponses();
     if (stopped) {
-      fmt::print(stderr, "augur: stopped by {}; no figures, since they would be of a part only\n",
-                 StopSignalName());
+      Tell("augur: stopped by {}; no figures, since they would be of a part only\n", StopSignalName());
       throw ExitCode{kInterrupted};
     }
     PrintTable();
@@ -78,13 +78,13 @@ class EvalRun {
     TellResult(report);
     if (!options_.output.empty()) WriteFileAtomically(options_.output, report.dump(2) + "\n");
     for (const std::string& fault : faults) {
-      if (Hooks().error == nullptr) fmt::print(stderr, "augur: {}\n", fault);  // Python has its own words
+      if (Hooks().error == nullptr) Tell("augur: {}\n", fault);  // Python has its own words
     }
     const SourceScores all = evaluation_.Overall();
     const int64_t responses = all.prompts * all.samples;
     if (all.errors > 0) {
-      fmt::print(stderr, "augur: --reward: {} of {} responses could not be scored and count as wrong\n",
-                 all.errors, responses);
+      Tell("augur: --reward: {} of {} responses could not be scored and count as wrong\n", all.errors,
+           responses);
     }
     if (!faults.empty() || (all.errors > 0 && all.errors == responses)) throw ExitCode{kUserError};
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 
 namespace augur {
@@ -32,10 +33,10 @@ void RunExport(const ExportFlags& flags) {
   const char* kind = made.adapter ? "adapter" : made.dtype == DType::kF32 ? "fp32" : "bf16";
   fmt::print("{}: step {} of {}, {}\n", flags.out, made.step, made.checkpoint.string(), kind);
   if (made.has_tokenizer) return;
-  fmt::print(stderr,
-             "augur: warning: {}: without a tokenizer, since the model the run began with is gone; copy its "
-             "tokenizer.json there\n",
-             flags.out);
+  Tell(
+      "augur: warning: {}: without a tokenizer, since the model the run began with is gone; copy its "
+      "tokenizer.json there\n",
+      flags.out);
 }
 
 }  // namespace

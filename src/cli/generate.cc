@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "cli/bench/measure.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
@@ -223,7 +224,7 @@ class Generate {
       if (rollout.finish != FinishReason::kFailed) continue;
       const bool first = &rollout == &rollouts_.front() || (&rollout)[-1].prompt != rollout.prompt ||
                          (&rollout)[-1].finish != FinishReason::kFailed;
-      if (first && Hooks().error == nullptr) fmt::print(stderr, "augur: {}\n", rollout.error);
+      if (first && Hooks().error == nullptr) Tell("augur: {}\n", rollout.error);
       failed += first;
     }
     if (failed > 0) throw ExitCode{kUserError};

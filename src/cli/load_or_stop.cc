@@ -1,10 +1,9 @@
 #include "cli/load_or_stop.h"
 
-#include <fmt/format.h>
-
 #include <optional>
 
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "cli/exit_code.h"
 #include "ops/parallel/ranks.h"
 
@@ -19,7 +18,7 @@ void LoadOrStop(const std::function<void()>& load) {
       load();
     });
   } catch (const Stopped&) {
-    fmt::print(stderr, "augur: stopped by {} before it began\n", StopSignals::Received());
+    Tell("augur: stopped by {} before it began\n", StopSignals::Received());
     throw ExitCode{kInterrupted};
   }
 }

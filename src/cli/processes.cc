@@ -1,6 +1,5 @@
 #include "cli/processes.h"
 
-#include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "cli/exit_code.h"
 
 extern char** environ;
@@ -99,8 +99,8 @@ bool RunCopies(int count, const std::string& flag, const std::function<void()>& 
   }
   if (copies.exit_code() != 0) throw ExitCode{copies.exit_code()};  // it has said why
   if (copies.killed() != 0 && !stopping) {
-    fmt::print(stderr, "augur: warning: a process was ended by signal {} ({})\n", copies.killed(),
-               ::strsignal(copies.killed()));
+    Tell("augur: warning: a process was ended by signal {} ({})\n", copies.killed(),
+         ::strsignal(copies.killed()));
   }
   return StopSignals::Received() == nullptr;
 }

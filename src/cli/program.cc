@@ -18,6 +18,7 @@
 #include "base/process_group.h"
 #include "base/python.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/silence.h"
@@ -43,7 +44,7 @@ void ReportFault(const std::string& message) {
   if (program_hooks.error != nullptr) {
     program_hooks.error(full.c_str());
   } else {
-    fmt::print(stderr, "augur: {}\n", full);
+    Tell("augur: {}\n", full);
   }
 }
 
@@ -161,8 +162,8 @@ bool IsSpareRank(int argc, const char* const* argv) {
   if (group.size == 1 || std::ranges::find(kParallelCommands, command) != kParallelCommands.end())
     return false;
   if (group.rank == 0) {
-    fmt::print(stderr, "augur: {} runs on one process; the other {} end here\n",
-               command.empty() ? "this" : command, group.size - 1);
+    Tell("augur: {} runs on one process; the other {} end here\n", command.empty() ? "this" : command,
+         group.size - 1);
   }
   SetProcessGroup({});
   // Processes that the command starts would wait for the others of the group.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
 #include "data/prompt_order.h"
@@ -48,7 +49,7 @@ void ShowPrompts(const PromptsFlags& options) {
   const std::vector<Prompt> prompts = ReadPrompts(options.files, options.columns);
   if (options.warn) {
     for (const std::string& warning : UnmatchableWarnings(options.verifier, prompts, "--verifier")) {
-      fmt::print(stderr, "augur: warning: {}\n", warning);
+      Tell("augur: warning: {}\n", warning);
     }
   }
   PromptOrder order(prompts.size(), options.shuffle.value_or(0), options.shuffle.has_value());

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
 #include "cli/stdin_on_ranks.h"
@@ -76,11 +77,11 @@ class LineProgress {
     lines_ += lines;
     tokens_ += tokens;
     if (!terminal_) return;
-    fmt::print(stderr, "\rscored {} lines, {} tokens, {:.0f} tokens/s", lines_, tokens_,
-               static_cast<double>(tokens_) / SecondsSince(start_));
+    Tell("\rscored {} lines, {} tokens, {:.0f} tokens/s", lines_, tokens_,
+         static_cast<double>(tokens_) / SecondsSince(start_));
   }
   ~LineProgress() {
-    if (terminal_ && lines_ > 0) fmt::print(stderr, "\n");
+    if (terminal_ && lines_ > 0) Tell("\n");
   }
 
  private:

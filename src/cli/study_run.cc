@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_lock.h"
+#include "base/tell.h"
 #include "cli/processes.h"
 #include "config/read.h"
 #include "config/write.h"
@@ -92,7 +93,7 @@ bool TrainStudyRun(const RlConfig& config) {
   try {
     return RunTraining(config, options).stopped_by.empty();
   } catch (const NotFiniteError& error) {
-    fmt::print(stderr, "augur: warning: {}\n", error.what());
+    Tell("augur: warning: {}\n", error.what());
     WriteFileAtomically(fs::path(config.run.dir) / kBreakdownFile,
                         Json({{"note", error.what()}}).dump() + "\n");
     return true;

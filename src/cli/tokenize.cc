@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/flag_checks.h"
 #include "cli/json_lines.h"
@@ -146,7 +147,7 @@ void AddTokenizeCommand(CLI::App& app) {
     std::ios::sync_with_stdio(false);
     Converter convert(*options);
     ConvertJsonLines(std::cin, std::cout, [&convert](const Json& line) { return convert(line); });
-    if (options->stats) fmt::print(stderr, "{}\n", convert.Stats().dump());
+    if (options->stats) Tell("{}\n", convert.Stats().dump());
   });
 }
 

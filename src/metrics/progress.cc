@@ -11,6 +11,8 @@
 #include <csignal>
 #include <utility>
 
+#include "base/tell.h"
+
 namespace augur {
 namespace {
 
@@ -76,7 +78,7 @@ Progress::~Progress() {
   end_.notify_all();
   if (timer_.joinable()) timer_.join();
   if (!drawn_ || !terminal_) return;
-  fmt::print(stderr, "\r\x1b[K{}\n", last_line_);
+  Tell("\r\x1b[K{}\n", last_line_);
 }
 
 void Progress::Update(int64_t done, std::string_view figures) {
@@ -154,10 +156,10 @@ void Progress::Draw(std::string_view figures) {
   const double left = SecondsLeft();
   if (terminal_) {
     last_line_ = ProgressLine(title_, done_, total_, figures, left, TerminalWidth());
-    fmt::print(stderr, "\r\x1b[K{}", last_line_);
+    Tell("\r\x1b[K{}", last_line_);
   } else {
-    fmt::print(stderr, "{}: {} {}/{}{}{}{}\n", title_, unit_, done_, total_, figures.empty() ? "" : "  ",
-               figures, left > 0 ? fmt::format("  {} left", ClockText(left)) : "");
+    Tell("{}: {} {}/{}{}{}{}\n", title_, unit_, done_, total_, figures.empty() ? "" : "  ", figures,
+         left > 0 ? fmt::format("  {} left", ClockText(left)) : "");
   }
   std::fflush(stderr);
   drawn_ = true;
@@ -167,7 +169,7 @@ void Progress::Note(std::string_view line) {
   if (!options_.shown) return;
   const std::lock_guard lock(mutex_);
   const bool bar = drawn_ && terminal_;
-  fmt::print(stderr, "{}{}\n{}", bar ? "\r\x1b[K" : "", line, bar ? last_line_ : "");
+  Tell("{}{}\n{}", bar ? "\r\x1b[K" : "", line, bar ? last_line_ : "");
   std::fflush(stderr);
 }
 

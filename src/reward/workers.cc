@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 
 namespace augur {
 namespace {
@@ -391,18 +392,18 @@ class RewardWorkers::Pool {
   // The first fault, whole; those that follow are counted.
   void Show(std::string_view what, const std::string& details) {
     if (std::exchange(shown_, true)) return;
-    fmt::print(stderr,
-               "augur: {}: {} {}; this first time in full, from now on such responses are only "
-               "counted (reward/errors):\n{}",
-               options_.key, options_.name, what, details);
+    Tell(
+        "augur: {}: {} {}; this first time in full, from now on such responses are only "
+        "counted (reward/errors):\n{}",
+        options_.key, options_.name, what, details);
   }
 
   void TellOfNone() {
     if (std::exchange(told_of_none_, true)) return;
-    fmt::print(stderr,
-               "augur: {}: {} returned None: such a response is not scored, has no part in its group's mean "
-               "and advantage 0, and counts as not right in evaluations (reward/unscored)\n",
-               options_.key, options_.name);
+    Tell(
+        "augur: {}: {} returned None: such a response is not scored, has no part in its group's mean "
+        "and advantage 0, and counts as not right in evaluations (reward/unscored)\n",
+        options_.key, options_.name);
   }
 
   const RewardWorkerOptions options_;

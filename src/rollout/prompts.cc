@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hub.h"
+#include "base/tell.h"
 #include "data/prompt_set.h"
 #include "model/adapter_files.h"
 #include "model/load.h"
@@ -27,8 +28,7 @@ void WarnOfSmallTokenizer(const std::filesystem::path& directory, const Tokenize
   const auto tokens = static_cast<int64_t>(tokenizer.vocab_size());
   const int64_t rows = ReadModelConfig(directory).vocab_size;
   if (4 * tokens >= 3 * rows) return;
-  fmt::print(
-      stderr,
+  Tell(
       "augur: warning: {}: the tokenizer has {} tokens, the model's head {} rows, of which the rest is "
       "never sampled; check that tokenizer.json is this model's\n",
       directory.string(), tokens, rows);
@@ -39,10 +39,10 @@ void WarnOfLongPrompts(const TokenizedPrompts& prompts, const std::vector<std::s
   for (const auto& [count, what] :
        {std::pair(prompts.dropped, "left out"), {prompts.truncated, "cut at the left"}}) {
     if (count == 0) continue;
-    fmt::print(stderr,
-               "augur: warning: {}: {} of {} prompts {}, being longer than {} tokens; data.max_prompt_tokens "
-               "and the model's context allow no more\n",
-               fmt::join(files, ", "), count, all, what, most);
+    Tell(
+        "augur: warning: {}: {} of {} prompts {}, being longer than {} tokens; data.max_prompt_tokens "
+        "and the model's context allow no more\n",
+        fmt::join(files, ", "), count, all, what, most);
   }
 }
 

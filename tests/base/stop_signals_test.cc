@@ -1,6 +1,7 @@
 #include "base/stop_signals.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -27,6 +28,47 @@ TEST(StopSignalsDeathTest, ALaterSecondOneEndsTheProcess) {
         std::raise(SIGINT);
       },
       testing::KilledBySignal(SIGINT), "");
+}
+
+TEST(StopSignals, AHangupCountsUnlessItIsIgnored) {
+  {
+    const StopSignals signals;
+    std::raise(SIGHUP);
+    EXPECT_STREQ(StopSignals::Received(), "SIGHUP");
+  }
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  const StopSignals signals;
+  std::raise(SIGHUP);
+  EXPECT_EQ(StopSignals::Received(), nullptr);
+  std::signal(SIGHUP, before);
+}
+
+TEST(StopSignalsDeathTest, ALostReaderCountsAndOutputGoesOnToNowhere) {
+  EXPECT_EXIT(
+      {
+        int ends[2];
+        if (::pipe(ends) != 0) std::exit(9);
+        ::dup2(ends[1], STDOUT_FILENO);
+        const StopSignals signals;
+        const StopOnLostReader lost_reader;
+        const bool read = ::write(STDOUT_FILENO, "a", 1) == 1 && StopSignals::Received() == nullptr;
+        ::close(ends[0]);
+        const bool lost = ::write(STDOUT_FILENO, "b", 1) == -1 && StopSignals::Signal() == SIGPIPE;
+        const bool nowhere = ::write(STDOUT_FILENO, "c", 1) == 1;
+        std::exit(read && lost && nowhere ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(StopSignals, ABrokenPipeThatIsNoOutputDoesNotCount) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  const StopSignals signals;
+  const StopOnLostReader lost_reader;
+  EXPECT_EQ(::write(ends[1], "a", 1), -1);
+  EXPECT_EQ(StopSignals::Received(), nullptr);
+  ::close(ends[1]);
 }
 
 TEST(StopSignals, ARequestCountsAsTheFirstSignalAndNeverAsASecond) {

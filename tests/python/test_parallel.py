@@ -293,7 +293,8 @@ figures = augur.evaluate(sys.argv[1], "task:sort:numbers=4:count=2", samples=1, 
 try:
     augur.generate(sys.argv[1], ["3 1 2 ="], sampels=2, **options)
 except augur.Error as error:
-    print(len(rollouts), figures.get("samples"), "did you mean" in str(error), "another rank" in str(error))
+    found = (len(rollouts), figures.get("samples"), "did you mean" in str(error), "another rank" in str(error))
+    sys.stdout.write(" ".join(map(str, found)) + "\\n")  # at once, next to the other rank's
     sys.stdout.flush()
     end_rank()
 """

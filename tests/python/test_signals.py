@@ -1,6 +1,8 @@
-"""SIGTERM and SIGINT: work stops where it is, the unfinished step is dropped, and resumed it is the same run."""
+"""Signals to stop, and readers that are gone: work stops where it is, and resumed it is the same run."""
 
 import json
+import os
+import pty
 import random
 import re
 import shutil
@@ -180,3 +182,31 @@ def test_timeout_ends_a_run_with_its_work_saved(tmp_path, policy):
         assert done.returncode == 124 and "saved" in done.stdout, done
         every = list(range(stands_at(run) + 1))
         assert steps_of(run) in (every, every[:-1])  # the last has no line while its evaluation is to come
+
+
+def test_a_run_whose_reader_is_gone_saves_its_work(tmp_path, policy):
+    """As with `augur train CONFIG 2>&1 | head`."""
+    settings = dict(checkpoint__every=0, eval__every=0, train__steps=100000, log__console="true")
+    config = small_config(tmp_path, policy, **settings)
+    process = subprocess.Popen([PROGRAM, "train", config], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while "train: step" not in process.stdout.readline():
+        assert process.poll() is None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    run = tmp_path / "run"
+    assert stands_at(run) == steps_of(run)[-1] > 0
+
+
+def test_a_terminal_that_is_closed_saves_the_run(tmp_path, policy):
+    settings = dict(checkpoint__every=0, eval__every=0, train__steps=100000, log__console="true")
+    config = small_config(tmp_path, policy, **settings)
+    run = tmp_path / "run"
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(PROGRAM, [str(PROGRAM), "train", str(config)])
+    end = time.monotonic() + 60
+    while not (run / "metrics.jsonl").exists() or steps_of(run)[-1:] < [2]:
+        assert os.read(terminal, 4096) and time.monotonic() < end
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert stands_at(run) == steps_of(run)[-1] > 0

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_directory.h"
+#include "base/tell.h"
 #include "model/adapter_files.h"
 #include "model/load.h"
 #include "model/save.h"
@@ -57,8 +58,8 @@ fs::path CheckpointOf(const fs::path& path) {
     throw Error(path.string(), fs::exists(path) ? "is neither a run nor a checkpoint" : "does not exist",
                 "name a run's directory or one of its checkpoints (RUN/checkpoints/global_step_N)");
   }
-  const auto found = CheckpointStore(path).FindCurrent(
-      [](const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); });
+  const auto found =
+      CheckpointStore(path).FindCurrent([](const std::string& line) { Tell("augur: warning: {}\n", line); });
   if (!found) {
     const fs::path model = path / kRunModel;
     throw Error(path.string(), "has no checkpoint",

@@ -1,14 +1,11 @@
 #include "train/parallel/stop.h"
 
-#include <cstring>
-
 #include "base/stop_signals.h"
 #include "ops/parallel/ranks.h"
 
 namespace augur {
 namespace {
 
-const char* const kSignals[] = {nullptr, "SIGINT", "SIGTERM"};
 const char* agreed = nullptr;
 
 }  // namespace
@@ -16,9 +13,7 @@ const char* agreed = nullptr;
 bool StopAgreed() {
   const Ranks ranks = Ranks::World();
   if (ranks.alone()) return StopSignals::Received() != nullptr;
-  const char* received = StopSignals::Received();
-  const int mine = received == nullptr ? 0 : std::strcmp(received, "SIGINT") == 0 ? 1 : 2;
-  agreed = kSignals[static_cast<int>(ranks.Max(mine))];
+  agreed = StopSignals::NameOf(static_cast<int>(ranks.Max(StopSignals::Signal())));
   return agreed != nullptr;
 }
 

@@ -1,7 +1,6 @@
 #include "train/run/choose_shard.h"
 
-#include <fmt/format.h>
-
+#include "base/tell.h"
 #include "ops/parallel/ranks.h"
 #include "train/parallel/shard_groups.h"
 
@@ -30,11 +29,11 @@ Shard ChooseShard(const ParallelSection& parallel, const std::function<MemoryPla
   chosen = static_cast<Shard>(ranks.Max(static_cast<double>(chosen)));
   constexpr double kGib = 1 << 30;
   const MemoryPlan found = plan(chosen);
-  fmt::print(stderr,
-             "parallel.shard: {}, with which weights and training state take {:.2f} of {:.1f} GiB on each of "
-             "{} ranks\n",
-             kNamesOf<Shard>[static_cast<size_t>(chosen)], found.Sum(false) / kGib, found.total / kGib,
-             ranks.size());
+  Tell(
+      "parallel.shard: {}, with which weights and training state take {:.2f} of {:.1f} GiB on each of "
+      "{} ranks\n",
+      kNamesOf<Shard>[static_cast<size_t>(chosen)], found.Sum(false) / kGib, found.total / kGib,
+      ranks.size());
   return chosen;
 }
 

@@ -12,6 +12,7 @@
 #include "base/hub.h"
 #include "base/memory.h"
 #include "base/process_group.h"
+#include "base/tell.h"
 #include "model/adapter.h"
 #include "model/model.h"
 #include "ops/parallel/ranks.h"
@@ -159,17 +160,16 @@ std::string DescribeMemory(const MemoryPlan& plan) {
 }
 
 void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section) {
-  fmt::print(stderr, "{}", DescribeMemory(plan));
+  Tell("{}", DescribeMemory(plan));
   if (plan.total == 0 || plan.Sum(false) <= plan.total) return;
-  fmt::print(stderr,
-             "augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
-             plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer));
+  Tell("augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
+       plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer));
 }
 
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show) {
   const double least = plan.Sum(true);
   if (plan.total == 0 || least <= plan.total) return;
-  if (show) fmt::print(stderr, "{}", DescribeMemory(plan));
+  if (show) Tell("{}", DescribeMemory(plan));
   std::vector<std::string> ways;
   if (!Ranks::World().alone() && use.shard != Shard::kFull) ways.emplace_back("parallel.shard=full");
   if (use.optimizer.optimizer_dtype == StateDtype::kFp32) ways.push_back(section + ".optimizer_dtype=bf16");

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/run_directory.h"
+#include "base/tell.h"
 #include "base/yaml.h"
 #include "metrics/metrics_file.h"
 #include "metrics/point_record.h"
@@ -27,7 +28,7 @@ constexpr const char* kLogs[] = {kMetricsFile, kTokenRecordsFile, kPointsFile, k
 // Say what a line came to.
 constexpr const char* kResults[] = {"summary.json", kRunModel, kRunAdapter, "report.html", kWandbFile};
 
-void Warn(const std::string& line) { fmt::print(stderr, "augur: warning: {}\n", line); }
+void Warn(const std::string& line) { Tell("augur: warning: {}\n", line); }
 
 bool IsCheckpointPath(const std::string& resume) { return resume != "never" && resume != "auto"; }
 
@@ -203,7 +204,7 @@ ResumePlan Resume::Plan(const Changes& config_changes, const Changes& data_chang
     // On data that has changed, `never` means what it says; others are the caller's to refuse.
     const bool anew = request == "never" && plan.checkpoint && !data_changes(*plan.checkpoint).empty();
     if (!anew && request != "auto") {
-      fmt::print(stderr, "run.resume={} has begun this run already: going on\n", run_.resume);
+      Tell("run.resume={} has begun this run already: going on\n", run_.resume);
     }
     if (!anew) return plan;
   }
@@ -234,7 +235,7 @@ void Resume::LeaveAll(const Line& line) const {
   CopyIfThere(directory_ / kLineFile, folder / kLineFile);
   WriteLine(directory_, {line.resume, folder.filename().string()});
   MoveEverything(directory_, store_, folder);
-  fmt::print(stderr, "moved the run that was here to {}\n", folder.string());
+  Tell("moved the run that was here to {}\n", folder.string());
 }
 
 // The pointer first: from then on the run stands at `step`, whatever interrupts the move.
@@ -245,7 +246,7 @@ void Resume::LeaveAfter(int64_t step) const {
   for (const char* name : {kRunConfig, kLineFile}) CopyIfThere(directory_ / name, folder / name);
   for (const char* name : kResults) MoveIfThere(directory_ / name, folder / name);
   store_.MoveAfter(step, folder);
-  fmt::print(stderr, "moved what lay behind step {} to {}\n", step, folder.string());
+  Tell("moved what lay behind step {} to {}\n", step, folder.string());
 }
 
 bool Resume::LeavesSteps(const ResumePlan& plan, int64_t step) const {

@@ -13,6 +13,7 @@
 #include "base/hub.h"
 #include "base/run_directory.h"
 #include "base/run_lock.h"
+#include "base/tell.h"
 #include "base/yaml.h"
 #include "data/fingerprint.h"
 #include "metrics/metrics_file.h"
@@ -154,8 +155,7 @@ ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
     plan.changed = !changed.empty();
     if (const std::string steps = setup_.schedule_change(*plan.checkpoint / kCheckpointConfig);
         !steps.empty()) {
-      fmt::print(stderr, "{}: from here on the learning rate follows the schedule of the new number\n",
-                 steps);
+      Tell("{}: from here on the learning rate follows the schedule of the new number\n", steps);
     }
   });
   const std::string from = ranks_.FromFirst(plan.checkpoint ? plan.checkpoint->string() : "");
@@ -221,7 +221,7 @@ void Loop::Load(const fs::path& checkpoint, bool keep_waiting) {
   } catch (const Json::exception& fault) {
     throw Error(path.string(), fault.what(), kOtherCheckpoint);
   }
-  if (setup_.log.console) fmt::print(stderr, "resuming from {}\n", checkpoint.string());
+  if (setup_.log.console) Tell("resuming from {}\n", checkpoint.string());
 }
 
 RunResult Loop::ToEnd() {
@@ -360,8 +360,7 @@ Error Loop::OutOfMemoryNow(const std::exception& fault) const {
 // Where auto cannot take a GPU that is there.
 void WarnOfUnusedGpu(const RunSection& run) {
   if (run.device != "auto" || BuiltWithCuda() || !fs::exists("/dev/nvidia0")) return;
-  fmt::print(
-      stderr,
+  Tell(
       "augur: warning: this machine has a GPU, and this build of Augur, made without nvcc, runs on CPUs "
       "alone; install it again with nvcc on PATH, or say run.device=cpu\n");
 }
@@ -376,6 +375,7 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
     group.SetTimeout(setup.parallel.timeout_s);
   }
   const StopSignals signals;
+  const StopOnLostReader lost_reader;
   if (ranks.alone() && StopSignals::Received() != nullptr) return StoppedBeforeItBegan();
   std::optional<RunLock> lock;
   ranks.OnFirst([&] {

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/run_directory.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "config/pin.h"
 #include "config/read.h"
 #include "config/write.h"
@@ -86,10 +87,10 @@ Shard ChooseRunShard(const RlConfig& config) {
 void WarnOfShortContext(const RlConfig& config) {
   const int64_t context = ReadModelConfig(config.model.path).max_positions;
   if (config.rollout.max_tokens < context) return;
-  fmt::print(stderr,
-             "augur: warning: rollout.max_tokens is {}, and the model's context of {} tokens ends responses "
-             "before that; make it smaller\n",
-             config.rollout.max_tokens, context);
+  Tell(
+      "augur: warning: rollout.max_tokens is {}, and the model's context of {} tokens ends responses "
+      "before that; make it smaller\n",
+      config.rollout.max_tokens, context);
 }
 
 Model LoadPolicy(const RlConfig& config, at::Device device) {
@@ -232,16 +233,16 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
     CheckEvaluation(config, text_, *eval_prompts_, scorer_, engine_);
   }
   WarnOfShortContext(config);
-  if (config.log.console) fmt::print(stderr, "responses are scored: {}\n", DescribeNames(verifiers_));
+  if (config.log.console) Tell("responses are scored: {}\n", DescribeNames(verifiers_));
 }
 
 void RlWork::Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) {
   state_ = LoadState(state, directory, prompts_, keep_waiting, &learner_);
   if (!keep_waiting && !state.at("waiting").empty() && Ranks::World().first()) {
-    fmt::print(stderr,
-               "responses that waited in {} are dropped, and their prompts answered again: what made "
-               "them has changed\n",
-               directory.string());
+    Tell(
+        "responses that waited in {} are dropped, and their prompts answered again: what made "
+        "them has changed\n",
+        directory.string());
   }
   engine_.UpdateWeights(model_, step);
 }
@@ -374,13 +375,11 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
     LimitErrors(errors, config_.reward.max_errors, "the held-out", scorer_.uses_python());
   });
   if (errors.errors > 0 && config_.log.console) {
-    fmt::print(
-        stderr,
-        "augur: warning: {}: {} of {} held-out responses could not be scored and count as wrong; here: {}\n",
-        errors.where, errors.errors, errors.responses, errors.reason);
+    Tell("augur: warning: {}: {} of {} held-out responses could not be scored and count as wrong; here: {}\n",
+         errors.where, errors.errors, errors.responses, errors.reason);
   }
   if (config_.log.console && !state_.after) {
-    for (const std::string& fault : evaluation.Faults()) fmt::print(stderr, "augur: warning: {}\n", fault);
+    for (const std::string& fault : evaluation.Faults()) Tell("augur: warning: {}\n", fault);
   }
   state_.after = evaluation.Overall().average;
   if (step == 0) {
@@ -403,8 +402,8 @@ void RlWork::WarnOfNoUpdate(int64_t step, const Metrics& metrics) {
   if (config_.algorithm.dynamic_sampling) {
     settings.push_back(fmt::format("algorithm.dynamic_sampling, {} refills", metrics.at("rollout/refills")));
   }
-  fmt::print(stderr, "augur: warning: step {} made no update: every response was left out{}\n", step,
-             settings.empty() ? "" : fmt::format(" ({})", fmt::join(settings, ", ")));
+  Tell("augur: warning: step {} made no update: every response was left out{}\n", step,
+       settings.empty() ? "" : fmt::format(" ({})", fmt::join(settings, ", ")));
 }
 
 std::string RlWork::Headline(const Metrics& metrics) const {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "model/load.h"
 #include "rollout/prompts.h"
 
@@ -44,9 +45,8 @@ class ContextFit {
 
   void Report() const {
     if (dropped_ + cut_ == 0) return;
-    fmt::print(stderr,
-               "augur: warning: data.train: {} examples {} because they are longer than the context of {}\n",
-               dropped_ + cut_, dropped_ > 0 ? "left out" : "cut at the left", context_);
+    Tell("augur: warning: data.train: {} examples {} because they are longer than the context of {}\n",
+         dropped_ + cut_, dropped_ > 0 ? "left out" : "cut at the left", context_);
   }
 
  private:

@@ -2,11 +2,11 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <fmt/format.h>
 
 #include <utility>
 
 #include "base/memory.h"
+#include "base/tell.h"
 #include "ops/parallel/ranks.h"
 
 namespace augur {
@@ -17,10 +17,10 @@ bool StepCopy::Fits() {
   for (const at::Tensor& tensor : optimizer_.StateTensors()) bytes += static_cast<int64_t>(tensor.nbytes());
   refused_ = Ranks::World().Max(bytes > AvailableMemory() / 2 ? 1 : 0) > 0;
   if (refused_) {
-    fmt::print(stderr,
-               "augur: warning: {:.0f} GiB for a copy of the training state are not free: a signal amid a "
-               "step's updates will go back to the last checkpoint\n",
-               static_cast<double>(bytes) / (1 << 30));
+    Tell(
+        "augur: warning: {:.0f} GiB for a copy of the training state are not free: a signal amid a "
+        "step's updates will go back to the last checkpoint\n",
+        static_cast<double>(bytes) / (1 << 30));
   }
   return !refused_;
 }
