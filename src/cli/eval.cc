@@ -59,6 +59,7 @@ class EvalRun {
                             .keep_columns = scorer_.uses_python(),
                             .answer_required = !scorer_.uses_python()});
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
+    loaded_.engine->CheckOptions(sampling_, /*has_text=*/true);
     verifiers_ = NamesBySource(scorer_, prompts_.prompts);
   }
 

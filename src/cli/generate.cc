@@ -99,6 +99,7 @@ class Generate {
     sampling_.support = options.top_logprobs;
     const int64_t rows = loaded_.model.config.vocab_size;
     CheckSupport(sampling_.support, sampling_.vocab_size > 0 ? sampling_.vocab_size : rows, "--top-logprobs");
+    loaded_.engine->CheckOptions(sampling_, text_.has_value());
   }
 
   // StopSignals must live.

@@ -161,7 +161,7 @@ def test_logits_that_overflow_name_the_prompt(tmp_path):
         (["--samples", 0], "samples"),
         (["--temperature", -1], "temperature"),
         (["--temperature", "1e-40"], "give 0 (greedy), or 1e-30"),
-        (["--samples", 10**9], "too many"),
+        (["--samples", 10**11], "too many"),
         (["--seed", -1], "--seed"),
         (["--seed", 2**64], "too large"),
         (["--top-p", 0], "top_p"),

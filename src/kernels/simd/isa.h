@@ -1,4 +1,5 @@
-// Which instructions the CPU kernels of generation run on: the largest set this machine has, or a smaller one.
+// Which instructions the CPU kernels of generation run on: the largest set this machine has, or a smaller
+// one.
 #pragma once
 
 #include <string_view>
