@@ -203,6 +203,7 @@ def test_a_terminal_that_is_closed_saves_the_run(tmp_path, policy):
     run = tmp_path / "run"
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
         os.execv(PROGRAM, [str(PROGRAM), "train", str(config)])
     end = time.monotonic() + 60
     while not (run / "metrics.jsonl").exists() or steps_of(run)[-1:] < [2]:
