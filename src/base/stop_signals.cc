@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <ctime>
 
 namespace augur {
@@ -17,6 +18,7 @@ constexpr int64_t kOneRequest = 1'000'000'000;  // nanoseconds within which sign
 std::atomic<int> received = 0;
 std::atomic<int64_t> received_at = 0;
 std::atomic<int> scopes = 0, living = 0;
+std::atomic<bool> lost_output = false;
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t Now() {
@@ -45,7 +47,7 @@ bool DropLostOutput() {
     const int nowhere = ::open("/dev/null", O_WRONLY);
     ::dup2(nowhere, output);
     ::close(nowhere);
-    lost = true;
+    lost = lost_output = true;
   }
   return lost;
 }
@@ -115,7 +117,14 @@ void StopSignals::Request() {
 
 StopOnLostReader::StopOnLostReader() : pipe_(Handle(SIGPIPE, OnBrokenPipe)) {}
 
-StopOnLostReader::~StopOnLostReader() { ::sigaction(SIGPIPE, &pipe_, nullptr); }
+StopOnLostReader::~StopOnLostReader() {
+  std::fflush(stdout);  // which may find the reader gone
+  if (lost_output.exchange(false)) {
+    std::fflush(stdout);
+    std::clearerr(stdout);
+  }
+  ::sigaction(SIGPIPE, &pipe_, nullptr);
+}
 
 StopScope::StopScope() { ++scopes; }
 

@@ -27,6 +27,7 @@ void Sft(const SftFlags& options) {
   const StopSignals signals;  // main.cc has held back those that came before
   SftConfig config;
   Ranks::World().Together([&] { config = ReadSftConfig(options.config, options.overrides); });
+  const StopOnLostReader lost_reader;  // whose end does not become this command's at its last words
   RunResult outcome;
   try {
     outcome = RunSft(config);

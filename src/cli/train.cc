@@ -37,6 +37,7 @@ void Train(const TrainFlags& options) {
     fmt::print("{}", ToYaml(FieldsOf(config)));
     return;
   }
+  const StopOnLostReader lost_reader;  // whose end does not become this command's at its last words
   const std::filesystem::path run = config.run.dir, page = run / "report.html";
   TrainOptions train = options.train;
   std::optional<WandbWriter> wandb;

@@ -60,6 +60,23 @@ TEST(StopSignalsDeathTest, ALostReaderCountsAndOutputGoesOnToNowhere) {
       testing::ExitedWithCode(0), "");
 }
 
+TEST(StopSignalsDeathTest, LastWordsThatNobodyReadsAreNoFault) {
+  EXPECT_EXIT(
+      {
+        int ends[2];
+        if (::pipe(ends) != 0) std::exit(9);
+        ::dup2(ends[1], STDOUT_FILENO);
+        {
+          const StopSignals signals;
+          const StopOnLostReader lost_reader;
+          ::close(ends[0]);
+          std::fputs("done", stdout);
+        }
+        std::exit(std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST(StopSignals, ABrokenPipeThatIsNoOutputDoesNotCount) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
