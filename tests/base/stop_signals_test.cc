@@ -5,10 +5,19 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 namespace augur {
 namespace {
+
+// Stdout becomes a pipe, whose other end is returned.
+int PipeStdout() {
+  int ends[2];
+  if (::pipe(ends) != 0) std::exit(9);
+  ::dup2(ends[1], STDOUT_FILENO);
+  return ends[0];
+}
 
 TEST(StopSignals, SignalsWithinASecondCountAsOne) {
   const StopSignals signals;
@@ -31,12 +40,13 @@ TEST(StopSignalsDeathTest, ALaterSecondOneEndsTheProcess) {
 }
 
 TEST(StopSignals, AHangupCountsUnlessItIsIgnored) {
+  const auto before = std::signal(SIGHUP, SIG_DFL);
   {
     const StopSignals signals;
     std::raise(SIGHUP);
     EXPECT_STREQ(StopSignals::Received(), "SIGHUP");
   }
-  const auto before = std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
   const StopSignals signals;
   std::raise(SIGHUP);
   EXPECT_EQ(StopSignals::Received(), nullptr);
@@ -46,13 +56,11 @@ TEST(StopSignals, AHangupCountsUnlessItIsIgnored) {
 TEST(StopSignalsDeathTest, ALostReaderCountsAndOutputGoesOnToNowhere) {
   EXPECT_EXIT(
       {
-        int ends[2];
-        if (::pipe(ends) != 0) std::exit(9);
-        ::dup2(ends[1], STDOUT_FILENO);
+        const int reader = PipeStdout();
         const StopSignals signals;
         const StopOnLostReader lost_reader;
         const bool read = ::write(STDOUT_FILENO, "a", 1) == 1 && StopSignals::Received() == nullptr;
-        ::close(ends[0]);
+        ::close(reader);
         const bool lost = ::write(STDOUT_FILENO, "b", 1) == -1 && StopSignals::Signal() == SIGPIPE;
         const bool nowhere = ::write(STDOUT_FILENO, "c", 1) == 1;
         std::exit(read && lost && nowhere ? 0 : 1);
@@ -63,13 +71,11 @@ TEST(StopSignalsDeathTest, ALostReaderCountsAndOutputGoesOnToNowhere) {
 TEST(StopSignalsDeathTest, LastWordsThatNobodyReadsAreNoFault) {
   EXPECT_EXIT(
       {
-        int ends[2];
-        if (::pipe(ends) != 0) std::exit(9);
-        ::dup2(ends[1], STDOUT_FILENO);
+        const int reader = PipeStdout();
         {
           const StopSignals signals;
           const StopOnLostReader lost_reader;
-          ::close(ends[0]);
+          ::close(reader);
           std::fputs("done", stdout);
         }
         std::exit(std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? 0 : 1);
