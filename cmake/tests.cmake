@@ -40,6 +40,13 @@ function(augur_tests room)
     target_link_libraries(${program} PRIVATE CUDA::cudart)
     add_test(NAME ${room}_gpu COMMAND ${program} --gtest_filter=*Cuda* --gtest_brief=1)
     set_tests_properties(${room}_gpu PROPERTIES LABELS gpu)
+    if(room MATCHES "^(ops|rollout)$") # again with the kernels of the oldest GPU and of the newest
+      foreach(gpu 8.0 12.0)
+        add_test(NAME ${room}_gpu_${gpu} COMMAND ${program} --gtest_filter=*Cuda* --gtest_brief=1)
+        set_tests_properties(${room}_gpu_${gpu} PROPERTIES LABELS gpu ENVIRONMENT AUGUR_GPU=${gpu} RESOURCE_LOCK ${room}_gpu)
+      endforeach()
+      set_tests_properties(${room}_gpu PROPERTIES RESOURCE_LOCK ${room}_gpu) # rollouts take half of what memory is free
+    endif()
   endif()
 endfunction()
 

@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/silence.h"
+#include "kernels/gpu_generation.h"
 #include "kernels/simd/isa.h"
 #include "ops/out_of_memory.h"
 #include "ops/parallel/heartbeat.h"
@@ -137,7 +138,8 @@ int RunCommand(int argc, const char* const* argv) {
   std::optional<Silence> silence;
   try {
     if (started_group.rank != 0) silence.emplace();
-    SetIsa(IsaOfEnvironment());  // a fault of it is told before anything begins
+    SetIsa(IsaOfEnvironment());  // a fault of the environment is told before anything begins
+    NamedGpuGeneration();
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());
     return 0;

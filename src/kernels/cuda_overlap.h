@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/gpu_generation.h"
+
 namespace augur {
 
 // Lets the next kernel of the stream start, if it was launched by LaunchEarly, once every block has come
@@ -30,19 +32,6 @@ __device__ __forceinline__ void WaitForEarlier() {
 __device__ __forceinline__ void Overlap() {
   LetNextStart();
   WaitForEarlier();
-}
-
-// Whether the current GPU starts kernels early: Hopper and later.
-inline bool StartsEarly() {
-  thread_local int known_device = -1, major = 0;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
-  if (device != known_device) {
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
-      return false;
-    known_device = device;
-  }
-  return major >= 9;
 }
 
 // kernel<<<grid, threads, shared, stream>>>(arguments...), started early where `early` says so and the GPU

@@ -17,6 +17,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/device.h"
 #include "ops/layer/fp8_product.h"
 #include "ops/layer/swiglu.h"
 
@@ -89,7 +90,7 @@ struct Fp8GroupedLinear : torch::autograd::Function<Fp8GroupedLinear> {
 
 // Whether grouped products take rows and matrices [experts, ..., ...] of these sizes.
 bool HasGroupedProduct(const at::Tensor& rows, const at::Tensor& matrices) {
-  return rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && matrices.size(1) % 8 == 0 &&
+  return HasGroupedProducts(rows) && rows.scalar_type() == at::kBFloat16 && matrices.size(1) % 8 == 0 &&
          matrices.size(2) % 8 == 0;
 }
 

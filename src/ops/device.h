@@ -10,8 +10,16 @@ namespace augur {
 // The cudaStream_t that work on this tensor's device is queued on; null on the CPU.
 void* CurrentStream(const at::Tensor& tensor);
 
-// Whether the tensor's device multiplies FP8 numbers itself (compute capability 8.9 and newer).
+// The compute capability of the tensor's GPU, 90 for 9.0, or the one that AUGUR_GPU names; 0 on the CPU.
+int GpuGeneration(const at::Tensor& tensor);
+
+// Whether the tensor's device multiplies FP8 numbers itself.
 bool HasFp8Units(const at::Tensor& tensor);
+
+// Whether torch's grouped products of bfloat16 numbers, and of FP8 ones, run there: elsewhere it refuses
+// them, or asks the host for the groups, which a graph cannot hold.
+bool HasGroupedProducts(const at::Tensor& tensor);
+bool HasFp8GroupedProducts(const at::Tensor& tensor);
 
 // Whether the CUDA kernels are compiled in.
 bool BuiltWithCuda();

@@ -1,7 +1,9 @@
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
+#include "kernels/gpu_generation.h"
 #include "ops/device.h"
 
 namespace augur {
@@ -11,11 +13,20 @@ void* CurrentStream(const at::Tensor& tensor) {
   return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
 }
 
-bool HasFp8Units(const at::Tensor& tensor) {
-  if (!tensor.is_cuda()) return false;
-  const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(tensor.device().index());
-  return gpu->major * 10 + gpu->minor >= 89;
+int GpuGeneration(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return 0;
+  const c10::cuda::CUDAGuard guard(tensor.device());
+  return GpuGeneration();
 }
+
+bool HasFp8Units(const at::Tensor& tensor) { return GpuGeneration(tensor) >= 89; }
+
+bool HasGroupedProducts(const at::Tensor& tensor) {
+  const int major = GpuGeneration(tensor) / 10;
+  return major == 9 || major == 10;
+}
+
+bool HasFp8GroupedProducts(const at::Tensor& tensor) { return GpuGeneration(tensor) / 10 == 9; }
 
 bool BuiltWithCuda() { return true; }
 
@@ -23,8 +34,11 @@ std::string GpuDescription() {
   const int count = c10::cuda::device_count();
   if (count == 0) return "none";
   const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(0);
-  return fmt::format("{} x {}, {:.0f} GiB, compute capability {}.{}", count, gpu->name,
-                     static_cast<double>(gpu->totalGlobalMem) / (1 << 30), gpu->major, gpu->minor);
+  const int named = NamedGpuGeneration();
+  return fmt::format(
+      "{} x {}, {:.0f} GiB, compute capability {}.{}{}", count, gpu->name,
+      static_cast<double>(gpu->totalGlobalMem) / (1 << 30), gpu->major, gpu->minor,
+      named == 0 ? "" : fmt::format("; kernels are those of {:.1f} (AUGUR_GPU)", named / 10.0));
 }
 
 }  // namespace augur

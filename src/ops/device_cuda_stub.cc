@@ -4,7 +4,13 @@ namespace augur {
 
 void* CurrentStream(const at::Tensor&) { return nullptr; }
 
+int GpuGeneration(const at::Tensor&) { return 0; }
+
 bool HasFp8Units(const at::Tensor&) { return false; }
+
+bool HasGroupedProducts(const at::Tensor&) { return false; }
+
+bool HasFp8GroupedProducts(const at::Tensor&) { return false; }
 
 bool BuiltWithCuda() { return false; }
 

@@ -56,6 +56,14 @@ def test_an_instruction_set_that_is_not_here_is_refused_in_one_line(name):
     assert "baseline" in done.stderr  # what to take instead
 
 
+def test_a_gpu_that_is_none_is_refused_in_one_line():
+    command = [ROOT / "build/augur", "prompts", "task:sort:count=1"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "AUGUR_GPU": "hopper"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("augur: AUGUR_GPU=hopper: ") and done.stderr.count("\n") == 1
+    assert subprocess.run(command, env={**os.environ, "AUGUR_GPU": "8.0"}, capture_output=True).returncode == 0
+
+
 def test_each_instruction_set_that_is_here_can_be_chosen():
     known = ["baseline", "avx2", "avx512", "avx512bf16", "amx", "bfmmla"]
     command = [ROOT / "build/augur", "prompts", "task:sort:count=1"]

@@ -4,6 +4,7 @@
 #include "kernels/cuda_rows.h"
 #include "kernels/decode/experts.h"
 #include "kernels/decode/few_rows_cuda.h"
+#include "kernels/gpu_generation.h"
 #include "kernels/layer/swiglu_cuda.h"
 
 namespace augur {
@@ -261,15 +262,7 @@ __global__ void MixKernel(int per_token, int width, const Bf16* weights, const B
 
 }  // namespace
 
-bool HasExpertKernelsCuda() {
-  int device = 0, major = 0, minor = 0;
-  cudaFuncAttributes built = {};
-  CheckCuda(cudaGetDevice(&device), "experts on the GPU");
-  CheckCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "experts on the GPU");
-  CheckCuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "experts on the GPU");
-  CheckCuda(cudaFuncGetAttributes(&built, RouteKernel), "experts on the GPU");
-  return major == 9 && minor == 0 && built.ptxVersion >= 90;
-}
+bool HasExpertKernelsCuda() { return HasHopperKernels(); }
 
 void RouteTokensCuda(const BFloat16* logits, bool normalise, const ExpertRoutes& routes, void* stream) {
   if (routes.tokens == 0) return;

@@ -5,6 +5,7 @@
 #include "kernels/cuda_rows.h"
 #include "kernels/decode/bulk_copy_cuda.h"
 #include "kernels/decode/gate_up_product.h"
+#include "kernels/gpu_generation.h"
 #include "kernels/layer/swiglu_cuda.h"
 
 namespace augur {
@@ -182,21 +183,11 @@ void Launch(const GateUpProduct& p, cudaStream_t stream) {
   CheckCuda(cudaGetLastError(), kWhat);
 }
 
-struct Gpu {
-  int multiprocessors = 0;  // 0: without the tensor cores, or not compiled for them
-};
-
-Gpu FindGpu() {
-  int device = 0, major = 0, minor = 0;
-  Gpu gpu;
-  cudaFuncAttributes built = {};
+int Multiprocessors() {
+  int device = 0, count = 0;
   CheckCuda(cudaGetDevice(&device), kWhat);
-  CheckCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), kWhat);
-  CheckCuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), kWhat);
-  CheckCuda(cudaFuncGetAttributes(&built, ProductKernel<96>), kWhat);
-  if (major != 9 || minor != 0 || built.ptxVersion < 90) return gpu;
-  CheckCuda(cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device), kWhat);
-  return gpu;
+  CheckCuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), kWhat);
+  return count;
 }
 
 }  // namespace
@@ -205,14 +196,14 @@ bool HasGateUpProductCuda(const GateUpProduct& p) {
   const auto addresses = reinterpret_cast<uintptr_t>(p.x) | reinterpret_cast<uintptr_t>(p.weight) |
                          reinterpret_cast<uintptr_t>(p.y);
   return p.tokens > 0 && p.tokens <= kTokens && p.in > 0 && p.in % 8 == 0 && p.width > 0 &&
-         p.width % 8 == 0 && addresses % 16 == 0 && FindGpu().multiprocessors > 0;
+         p.width % 8 == 0 && addresses % 16 == 0 && HasHopperKernels();
 }
 
 void GateUpProductCuda(const GateUpProduct& p, void* stream) {
   const auto queue = static_cast<cudaStream_t>(stream);
   // One large tile for each multiprocessor, where that leaves few of them idle; otherwise several small ones.
   const int64_t tiles = (p.width + Tiles<160>::kWidth - 1) / Tiles<160>::kWidth;
-  const int64_t places = FindGpu().multiprocessors;
+  const int64_t places = Multiprocessors();
   if (tiles <= places && tiles * 4 >= places * 3) {
     Launch<160>(p, queue);
   } else {

@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "ops/device.h"
 
 namespace augur {
 namespace {
@@ -262,8 +263,7 @@ bool CudnnAttentionPays(const AttentionHeads& heads, const SequenceLayout& layou
   constexpr int64_t kMostElements = int64_t{1} << 31;  // offsets are ints
   return Wanted() && heads.q.size(0) >= kLeastTokens && layout.max_length >= 512 &&
          heads.q.size(2) % 8 == 0 && heads.q.size(2) <= 128 &&
-         heads.q.size(0) * heads.v.stride(0) < kMostElements &&
-         at::cuda::getDeviceProperties(heads.q.device().index())->major == 9;
+         heads.q.size(0) * heads.v.stride(0) < kMostElements && GpuGeneration(heads.q) / 10 == 9;
 }
 
 std::pair<at::Tensor, at::Tensor> CudnnAttentionForward(const AttentionHeads& heads,

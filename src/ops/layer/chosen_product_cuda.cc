@@ -150,8 +150,8 @@ const std::optional<cublasLtMatmulAlgo_t>& KernelOf(const Sizes& s, at::ScalarTy
 
 bool HasChosenProducts(const at::Tensor& on) {
   if (!on.is_cuda()) return false;
-  const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(on.device().index());
-  return gpu->major == 9 && gpu->minor == 0 && gpu->multiProcessorCount == 132;
+  return GpuGeneration(on) == 90 &&
+         at::cuda::getDeviceProperties(on.device().index())->multiProcessorCount == 132;
 }
 
 bool ChosenProductInto(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {

@@ -147,7 +147,7 @@ at::Tensor Fp8WeightGradient(const at::Tensor& grad, const at::Tensor& x) {
 }
 
 bool HasFp8GroupedProduct(const at::Tensor& weights) {
-  return HasFp8Units(weights) && weights.size(1) % kFp8Unit == 0 && weights.size(2) % kFp8Unit == 0;
+  return HasFp8GroupedProducts(weights) && weights.size(1) % kFp8Unit == 0 && weights.size(2) % kFp8Unit == 0;
 }
 
 at::Tensor Fp8GroupedProduct(const Fp8Rows& rows, const Fp8Rows& weights, const at::Tensor& ends) {

@@ -39,7 +39,7 @@ bool TensorCoresTake(const at::Tensor& weight) {
 // Whether the experts' grouped products take these weights, [experts, out, in]; others are run one by one.
 bool HasGroupedExperts(const CudaWeights& weights, const at::Tensor& experts) {
   return weights.dtype() == at::kBFloat16 && experts.size(1) % 8 == 0 && experts.size(2) % 8 == 0 &&
-         (!weights.fp8() || HasFp8GroupedProduct(experts));
+         (weights.fp8() ? HasFp8GroupedProduct(experts) : HasGroupedProducts(experts));
 }
 
 // Whether kernels/decode/experts.h takes a layer's experts.
