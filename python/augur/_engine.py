@@ -1,6 +1,7 @@
 """Calls of the program in this process: errors as exceptions, results as values."""
 
 import json
+import os
 import threading
 from collections.abc import Callable
 
@@ -10,6 +11,10 @@ from augur._library import ERROR_HOOK, RESULT_HOOK, STEP_HOOK, Hooks, library, r
 _one_at_a_time = threading.Lock()
 _callers: list[int] = []  # the thread whose call is under way
 _FAILED, _INTERRUPTED = 2, 130
+_TRAINS = ("train", "sft")
+_trained: list[str] = []  # in this process
+_trained_before_fork: list[str] = []  # whose threads did not come along: a parallel loop would wait for them for ever
+os.register_at_fork(after_in_child=lambda: _trained_before_fork.extend(_trained))
 
 
 class Error(ValueError):
@@ -23,6 +28,12 @@ def call(
 ) -> dict:
     """Runs `augur ARGS` and returns what the command made. An exception of on_step ends the run as Ctrl-C does, saved,
     and is raised then. reward_server: the socket of the RewardServer that forks the command's workers."""
+    for arg in args:
+        if "\0" in arg:
+            raise Error(f"{arg!r}: holds a NUL character; leave it out")
+    if args[0] in _TRAINS and _trained_before_fork:
+        what = f"augur {args[0]}: cannot run in a fork of a process that has trained"
+        raise Error(f"{what}; start it by multiprocessing's spawn, or train in the child alone")
     if threading.get_ident() in _callers:
         what = f"augur {args[0]}: cannot run inside a callback of the run under way"
         raise Error(f"{what}; call it after the run, or in another process")
@@ -45,6 +56,7 @@ def call(
     with _one_at_a_time:
         _callers.append(threading.get_ident())
         try:
+            _trained.extend(args[:1] if args[0] in _TRAINS else [])
             library.augur_set_reward_server(-1 if reward_server is None else reward_server)
             code = run_program(args, hooks)
         finally:

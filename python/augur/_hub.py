@@ -43,7 +43,11 @@ def _is_whole(kind: str, snapshot: Path) -> bool:
     index = snapshot / "model.safetensors.index.json"
     if not index.is_file():
         return any(path.is_file() for path in snapshot.glob("*.safetensors"))
-    return all((snapshot / file).is_file() for file in set(json.loads(index.read_text())["weight_map"].values()))
+    try:
+        files = set(json.loads(index.read_text())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return False
+    return all((snapshot / file).is_file() for file in files)
 
 
 def find(kind: str, name: str, revision: str) -> dict:

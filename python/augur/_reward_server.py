@@ -5,10 +5,12 @@ that closures and what a notebook defined work as they are.
 """
 
 import os
+import queue
 import signal
 import socket
 import struct
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 
@@ -24,19 +26,36 @@ class RewardServer:
     def __init__(self, function: Callable):
         _reward_worker.adapt(function)  # raises where it is no reward function
         self._ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # other threads; the child touches none of their locks
-            self._pid = os.fork()
-        if self._pid == 0:
-            self._ours.close()
-            _in_child(lambda: _serve(theirs, function))
+        self._closed = threading.Event()
+        pids: queue.Queue[int | OSError] = queue.Queue()
+
+        # A thread of its own forks: where this one has run parallel loops, a fork of it would wait for ever for the
+        # threads that helped. It lives as long as the server, which ends with it (prepare).
+        def fork() -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # the child touches no lock of other threads
+                try:
+                    pid = os.fork()
+                except OSError as fault:
+                    return pids.put(fault)
+            if pid == 0:
+                self._ours.close()
+                _in_child(lambda: _serve(theirs, function))
+            pids.put(pid)
+            self._closed.wait()
+
+        threading.Thread(target=fork, daemon=True, name="augur-reward-server").start()
+        self._pid = pids.get()
         theirs.close()
+        if isinstance(self._pid, OSError):
+            raise self._pid
         self.fd = self._ours.fileno()
 
     def close(self) -> None:
         self._ours.shutdown(socket.SHUT_RDWR)  # told also where another fork of this process holds the socket
         self._ours.close()
         os.waitpid(self._pid, 0)
+        self._closed.set()
 
 
 def _in_child(work: Callable[[], None]) -> None:

@@ -65,7 +65,7 @@ def adapt(function: Callable) -> Reward:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some builtins
         raise Unusable(f"{function!r} does not tell its parameters; give a function written in Python") from None
-    names = {p.name for p in parameters}
+    names = {p.name for p in parameters if p.kind != p.POSITIONAL_ONLY}
     takes_all = any(p.kind == p.VAR_KEYWORD for p in parameters)
     required = {p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
 

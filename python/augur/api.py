@@ -43,10 +43,12 @@ def train(
     began it is KeyboardInterrupt. Errors are augur.Error, in the words of the command line.
     """
     for text in overrides:
-        if not isinstance(text, str):
+        if not isinstance(text, str) or text.startswith("-"):
             raise Error(f"{text!r}: is not of the form key=value; write e.g. 'train.steps=100'")
     if on_step is not None and not callable(on_step):
         raise Error(f"on_step: {on_step!r} is no function; give one that takes a step's metrics")
+    if inspect.iscoroutinefunction(on_step):
+        raise Error(f"on_step: {on_step!r} is a coroutine, which nobody would await; give a plain function")
     bar = _notebook.progress_bar("train")
     if bar:
         overrides = ("log.console=false", *overrides)
@@ -93,6 +95,8 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
     if not prompts:
         return []
     is_tokens = [_is_tokens(prompt) for prompt in prompts]
+    if any(is_tokens):
+        is_tokens = [known or prompt == [] for known, prompt in zip(is_tokens, prompts, strict=True)]
     if any(is_tokens) and not all(is_tokens):
         first = is_tokens.index(not is_tokens[0])
         raise Error(f"prompts:{first + 1}: token ids and texts cannot be mixed; generate them in two calls")
@@ -107,7 +111,7 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
         if not _processes.is_first():
             return []
         with open(output, encoding="utf-8") as lines:
-            rollouts = [_rollout(json.loads(line), 1 + (options.get("top_logprobs") or 0)) for line in lines]
+            rollouts = [_rollout(json.loads(line), 1 + int(options.get("top_logprobs") or 0)) for line in lines]
         for rollout in rollouts:
             if "error" in rollout:
                 rollout["error"] = rollout["error"].replace(fspath(file), "prompts")
@@ -193,14 +197,15 @@ def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], st
         elif isinstance(entry, str) and isinstance(before, dict):
             entry = {"preset": entry}
         if isinstance(entry, dict):
+            if before is not None and not isinstance(before, dict):
+                raise Error(f"config: {section}: is a section, and {before!r} is given for it; give a dict of its keys")
             entry = (before or {}) | {k: v for k, v in entry.items() if v is not None}
         sections[section] = entry
-    try:
-        text = json.dumps(sections, indent=1, ensure_ascii=False)
-    except TypeError as fault:
-        raise Error(f"config: {fault}; give numbers, texts, lists and dicts") from None
     path = scratch / "train.yaml"  # the run's directory is runs/train where run.dir is not given
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(json.dumps(sections, indent=1, ensure_ascii=False), encoding="utf-8")
+    except (TypeError, UnicodeEncodeError) as fault:
+        raise Error(f"config: {fault}; give numbers, texts, lists and dicts") from None
     return fspath(path), lambda message: re.sub(re.escape(fspath(path)) + r"(:\d+)?", "config", message)
 
 
@@ -217,9 +222,18 @@ def _plain(value: object) -> object:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
+def _without_nan(value: object) -> object:
+    """With None where a table has a gap, which pandas marks by NaN."""
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if value != value else value
+
+
 def _json_lines(name: str, rows: Iterable) -> str:
     try:
-        return "".join(json.dumps(_plain(row)) + "\n" for row in rows)
+        return "".join(json.dumps(_without_nan(_plain(row))) + "\n" for row in rows)
     except TypeError as fault:
         raise Error(f"{name}: {fault}; give texts, numbers, lists and dicts") from None
 
@@ -227,11 +241,13 @@ def _json_lines(name: str, rows: Iterable) -> str:
 def _flags(options: Mapping[str, object]) -> list[str]:
     flags = []
     for name, value in options.items():
+        if name == "help":
+            raise Error("help: is no option here; help(augur) and `augur COMMAND --help` tell them")
         flag = "--" + name.replace("_", "-")
         if value is True:
             flags.append(flag)
         elif value is not False and value is not None:
-            values = value if isinstance(value, list | tuple) else [value]
+            values = value if isinstance(value, list | tuple | set | frozenset) else [value]
             flags += [f"{flag}={item}" for item in values]
     return flags
 

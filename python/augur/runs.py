@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import warnings
 from collections.abc import Iterator
 from os import PathLike, fspath
 from pathlib import Path
@@ -76,9 +77,11 @@ class Run:
 
     @property
     def model_path(self) -> Path:
-        """The trained model, a Hugging Face directory."""
-        path = self.path / "model"
+        """The trained model, a Hugging Face directory; of a run with lora.rank its adapter, in PEFT's format."""
+        path, adapter = self.path / "model", self.path / "adapter"
         if not (path / "config.json").exists():
+            if (adapter / "adapter_config.json").exists():
+                return adapter
             raise Error(f"{path}: the run has no model yet, it stands at step {self.step}; train it to its end")
         return path
 
@@ -100,10 +103,14 @@ class Run:
 
 
 def _lines(path: Path) -> Iterator[dict]:
-    """The JSON lines of a file, without a last one that is still being written."""
+    """The JSON lines of a file, without a last one that is still being written; damaged ones are told and left out."""
     if not path.exists():
         return
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
                 yield json.loads(line)
+            except ValueError:
+                warnings.warn(f"{path}:{number}: is damaged and left out", stacklevel=3)

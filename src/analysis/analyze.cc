@@ -177,7 +177,7 @@ void CheckAnalyzable(const RlConfig& config) {
                 "set algorithm.kl_coef=0 and algorithm.entropy_bonus=0");
   }
   if (config.lora.rank > 0 || !config.lora.adapter.empty()) {
-    throw Error("lora.rank", "analyze follows updates of all weights", "set lora.rank=0");
+    throw Error("lora", "analyze follows updates of all weights", "leave out lora.rank and lora.adapter");
   }
   if (config.algorithm.anchor != Anchor::kRollout) {
     throw Error("algorithm.anchor", "analyze measures from the log-probs that the rollouts recorded",

@@ -60,8 +60,19 @@ std::optional<HubName> ParseName(std::string_view text, std::string kind) {
   return name;
 }
 
+// Whether a path leads nowhere but to files below the folder that it is put behind.
+bool StaysBelow(const fs::path& rest) {
+  return rest.is_relative() && std::ranges::find(rest, "..") == rest.end();
+}
+
 std::optional<HubName> ModelName(std::string_view path) {
-  if (path.starts_with(kScheme)) return ParseName(path.substr(kScheme.size()), "models");
+  if (path.starts_with(kScheme)) {
+    std::optional<HubName> name = ParseName(path.substr(kScheme.size()), "models");
+    if (!name || !name->rest.empty()) {
+      throw Error(path, "is no model of the hub", "write hf://Org/Name or hf://Org/Name@REVISION");
+    }
+    return name;
+  }
   if (fs::exists(path)) return std::nullopt;
   std::optional<HubName> name = ParseName(path, "models");
   // Where there is a directory of the first part's name, it is a path that was misspelt.
@@ -75,7 +86,7 @@ std::optional<HubName> DataName(std::string_view path) {
   if (address.starts_with(kDataSets) && std::ranges::count(address, '/') > 1)
     address.remove_prefix(kDataSets.size());
   std::optional<HubName> name = ParseName(address, "datasets");
-  if (!name)
+  if (!name || !StaysBelow(name->rest))
     throw Error(path, "is no data set of the hub",
                 "write hf://Org/Name, hf://Org/Name@REVISION or with /PATH");
   return name;

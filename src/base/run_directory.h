@@ -7,6 +7,7 @@ namespace augur {
 
 inline constexpr const char* kRunConfig = "config.yaml";
 inline constexpr const char* kRunModel = "model";
+inline constexpr const char* kRunAdapter = "adapter";
 inline constexpr const char* kCheckpoints = "checkpoints";
 inline constexpr const char* kCheckpointManifest = "manifest.json";
 inline constexpr const char* kCheckpointState = "state.json";

@@ -25,6 +25,9 @@ RunLock::RunLock(const std::filesystem::path& run) {
   }
 }
 
-RunLock::~RunLock() { ::close(fd_); }
+RunLock::~RunLock() {
+  ::flock(fd_, LOCK_UN);  // closing does not do while a fork of this process holds the file, too
+  ::close(fd_);
+}
 
 }  // namespace augur

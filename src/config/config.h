@@ -45,7 +45,8 @@ struct RunSection {
 // Not for sft.
 #define AUGUR_MODEL_TRAIN_KEYS(KEY)                                                                          \
   KEY(std::string, reference, "", kAny,                                                                      \
-      "The model of algorithm.kl_coef's penalty. Empty: this model as it was at the start.")
+      "The model of algorithm.kl_coef's penalty. Empty: this model as it was at the start, without the "      \
+      "adapters of lora.")
 struct ModelSection {
   AUGUR_MODEL_KEYS(AUGUR_KEY_MEMBER)
   AUGUR_MODEL_TRAIN_KEYS(AUGUR_KEY_MEMBER)
@@ -56,7 +57,7 @@ struct ModelSection {
 // Low-rank adapters; part of `train` and of `sft`.
 #define AUGUR_LORA_KEYS(KEY)                                                                                 \
   KEY(int64_t, rank, 0, AtLeast(0).AtMost(4096), "Rank of the adapters; 0 is off: every weight is trained.") \
-  KEY(double, alpha, 32, Above(0), "What an adapter adds is multiplied by alpha / rank.")                    \
+  KEY(double, alpha, 32, Above(0).AtMost(65536), "What an adapter adds is multiplied by alpha / rank.")                    \
   KEY(std::vector<std::string>, targets, {"all-linear"}, kAny,                                               \
       "Which linear layers have one, by the ends of their names (q_proj, mlp.down_proj); all-linear means "  \
       "all, experts included.")                                                                              \

@@ -242,20 +242,29 @@ void AddAdapters(const LoraOptions& options, uint64_t seed, std::string_view whe
   for (const std::string& name : whole) TrainWhole(name, {}, "lora.modules_to_save", model);
 }
 
-int64_t CountAdapterParameters(const LoraOptions& options, const ModelConfig& config,
-                               std::string_view where) {
-  int64_t count = 0;
+AdapterSize SizeOfAdapters(const LoraOptions& options, const ModelConfig& config, std::string_view where) {
+  AdapterSize size;
   std::set<std::string> unused;
   for (int64_t i = 0; i < config.layers; ++i) {
     const std::string layer = fmt::format("model.layers.{}.", i);
     for (const ModuleSpec& spec : LayerTable(config, i)) {
+      const int64_t matrices = std::max<int64_t>(spec.experts, 1);
+      bool adapted = false;
       for (const AdapterPlace& place : AdapterPlaces(spec)) {
         if (!IsTargeted(spec, place, layer, options.targets, &unused, where)) continue;
-        count += options.rank * (spec.in + place.rows) * std::max<int64_t>(spec.experts, 1);
+        adapted = true;
+        size.trained += options.rank * (spec.in + place.rows) * matrices;
       }
+      if (adapted) size.base += spec.rows() * spec.in * matrices;
     }
   }
-  return count;
+  Model shape = AllocateModel(config, at::kBFloat16, at::Device(at::kMeta));
+  ForEachWhole(&shape, [&](const std::string& name, Role, const at::Tensor* weight) {
+    if (!IsNamed(name, options.modules_to_save, &unused)) return;
+    size.trained += weight->numel();
+    size.base += weight->numel();
+  });
+  return size;
 }
 
 bool BaseStaysOnHost(int64_t bytes) { return bytes > kMostBaseOnGpu; }

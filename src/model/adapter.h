@@ -38,8 +38,12 @@ std::vector<AdapterPlace> AdapterPlaces(const ModuleSpec& spec);
 // Throws Error at `where` for a name that fits no module or one that cannot be adapted.
 void AddAdapters(const LoraOptions& options, uint64_t seed, std::string_view where, Model* model);
 
-// How many numbers those adapters are; modules that are trained whole apart.
-int64_t CountAdapterParameters(const LoraOptions& options, const ModelConfig& config, std::string_view where);
+// How many numbers are trained, modules to be trained whole included, and how many the modules have whose
+// first values are kept for that.
+struct AdapterSize {
+  int64_t trained = 0, base = 0;
+};
+AdapterSize SizeOfAdapters(const LoraOptions& options, const ModelConfig& config, std::string_view where);
 
 // Whether the base of a model of so many bytes is put into the machine's memory when it is adapted on a GPU.
 bool BaseStaysOnHost(int64_t bytes);

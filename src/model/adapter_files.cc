@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <regex>
 #include <set>
@@ -56,7 +59,7 @@ Json ReadAdapterConfig(const fs::path& directory) {
       throw Error(path.string(), fmt::format("{} is not supported", key), "train plain LoRA adapters");
     }
   }
-  if (config.value("bias", Json("none")) != "none") {
+  if (const Json bias = config.value("bias", Json()); !IsOff(bias) && bias != "none") {
     throw Error(path.string(), "trained biases are not supported", "valid: \"bias\": \"none\"");
   }
   if (const Json init = config.value("init_lora_weights", Json(true)); init.is_string()) {
@@ -94,8 +97,11 @@ class AdapterScales {
     } catch (const Json::exception& fault) {
       throw Error(where_, fault.what(), "take a file that peft saved");
     }
-    if (rank_ < 1 || !std::isfinite(alpha_))
-      throw Error(where_, "r or lora_alpha is out of range", "correct it");
+    const auto fits = [](double alpha) { return std::abs(alpha) <= std::numeric_limits<float>::max(); };
+    if (rank_ < 1 || !fits(alpha_) ||
+        !std::ranges::all_of(patterns_, [&](const auto& one) { return fits(one.second); })) {
+      throw Error(where_, "r, lora_alpha or alpha_pattern is out of range", "correct it");
+    }
   }
 
   int64_t rank() const { return rank_; }
@@ -134,6 +140,16 @@ class AdapterReader {
   bool Has(const std::string& name) const { return unread_.contains(name); }
   const std::set<std::string>& unread() const { return unread_; }
   const std::string& where() const { return where_; }
+
+  // How many numbers each tensor has.
+  std::map<std::string, int64_t> Sizes() const {
+    std::map<std::string, int64_t> sizes;
+    for (const auto& [name, view] : file_.tensors()) {
+      const std::vector<int64_t>& shape = view.shape;
+      sizes[name] = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    }
+    return sizes;
+  }
 
   // Whether factors lead from `in` to `out`: of two modules of experts under one name it is one's.
   bool Fits(const std::string& stem, int64_t in, int64_t out) const {
@@ -191,6 +207,11 @@ void CheckFactors(const at::Tensor& a, const at::Tensor& b, int64_t experts, con
               "take an adapter of this model");
 }
 
+// What rank_pattern and alpha_pattern are matched with: PEFT takes experts and the router for parameters.
+std::string PatternName(size_t layer, size_t slot, const std::string& module) {
+  return fmt::format("model.layers.{}.{}{}", layer, module, slot == kRouter ? ".weight" : "");
+}
+
 void ReadPlace(size_t layer, const ModuleSpec& spec, const AdapterPlace& place, const std::string& stem,
                const AdapterScales& scales, AdapterReader& reader, Model* model) {
   at::Tensor a = reader.Take(stem + "A.weight"), b = reader.Take(stem + "B.weight");
@@ -200,8 +221,15 @@ void ReadPlace(size_t layer, const ModuleSpec& spec, const AdapterPlace& place, 
     a = a.view({spec.experts, rank, a.size(1)});
     b = b.view({b.size(0), rank, spec.experts}).permute({2, 0, 1}).contiguous();
   }
-  const double scale = scales.Of(fmt::format("model.layers.{}.{}", layer, place.name), rank);
+  const double scale = scales.Of(PatternName(layer, spec.slot, place.name), rank);
   AddAdapter(layer, spec, place, {"", 0, a, b, scale}, reader.where(), model);
+}
+
+// Whether the file has factors for it; `both`: for the two modules of a layer's experts.
+bool IsPlace(const ModuleSpec& spec, const AdapterPlace& place, const std::string& stem, bool both,
+             const AdapterReader& reader) {
+  return reader.Has(stem + "A.weight") &&
+         (spec.experts == 0 || both || reader.Fits(stem, spec.in, place.rows));
 }
 
 void ReadLayer(size_t layer, const AdapterScales& scales, AdapterReader& reader, Model* model) {
@@ -210,9 +238,8 @@ void ReadLayer(size_t layer, const AdapterScales& scales, AdapterReader& reader,
   for (const ModuleSpec& spec : LayerTable(model->config, static_cast<int64_t>(layer))) {
     for (const AdapterPlace& place : AdapterPlaces(spec)) {
       const std::string stem = StemOf(layer, spec, place, both);
-      if (!reader.Has(stem + "A.weight")) continue;
-      if (spec.experts > 0 && !both && !reader.Fits(stem, spec.in, place.rows)) continue;
-      ReadPlace(layer, spec, place, stem, scales, reader, model);
+      if (IsPlace(spec, place, stem, both, reader))
+        ReadPlace(layer, spec, place, stem, scales, reader, model);
     }
   }
 }
@@ -260,14 +287,14 @@ Json AdapterConfigOf(const Model& model, const fs::path& base) {
   Json modules = Json::array(), parameters = Json::array(), whole = Json::array();
   Json ranks = Json::object(), alphas = Json::object();
   for (size_t i = 0; i < model.layers.size(); ++i) {
-    for (const ModuleWeights& module : model.layers[i]) {
-      for (const LowRank& low : module.adapters) {
-        const std::string name = fmt::format("model.layers.{}.{}", i, low.name);
-        (low.a.dim() == 3 ? parameters : modules).push_back(name);
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      for (const LowRank& low : model.layers[i][slot].adapters) {
+        const std::string pattern = Escaped(PatternName(i, slot, low.name));
+        (low.a.dim() == 3 ? parameters : modules).push_back(fmt::format("model.layers.{}.{}", i, low.name));
         const int64_t rank = low.a.size(-2);
         const double alpha = low.scale * static_cast<double>(rank);
-        if (rank != lora.rank) ranks[Escaped(name)] = rank;
-        if (std::abs(alpha - lora.alpha) > 1e-9 * lora.alpha) alphas[Escaped(name)] = alpha;
+        if (rank != lora.rank) ranks[pattern] = rank;
+        if (std::abs(alpha - lora.alpha) > 1e-9 * std::abs(lora.alpha)) alphas[pattern] = alpha;
       }
     }
   }
@@ -347,6 +374,27 @@ void ReadAdapter(const fs::path& directory, Model* model) {
                reader.where(), model);
   }
   MergeAdapters(*model);
+}
+
+AdapterSize SizeOfAdapter(const fs::path& directory, const ModelConfig& config) {
+  AdapterSize size;
+  if (!fs::exists(directory / kAdapterWeights)) return size;
+  const AdapterReader reader(directory / kAdapterWeights);
+  for (const auto& [name, numbers] : reader.Sizes()) {
+    size.trained += numbers;
+    if (name.find(".lora_") == std::string::npos) size.base += numbers;
+  }
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const auto layer = static_cast<size_t>(i);
+    const bool both = reader.Has(fmt::format("model.layers.{}.mlp.experts.base_layer.lora_A.weight", i));
+    for (const ModuleSpec& spec : LayerTable(config, i)) {
+      const bool adapted = std::ranges::any_of(AdapterPlaces(spec), [&](const AdapterPlace& place) {
+        return IsPlace(spec, place, StemOf(layer, spec, place, both), both, reader);
+      });
+      if (adapted) size.base += spec.rows() * spec.in * std::max<int64_t>(spec.experts, 1);
+    }
+  }
+  return size;
 }
 
 void SaveAdapter(const Model& model, const fs::path& base, const fs::path& directory) {

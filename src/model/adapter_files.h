@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/adapter.h"
 #include "model/model.h"
 
 namespace augur {
@@ -25,6 +26,9 @@ std::filesystem::path BaseDirectory(const std::filesystem::path& directory);
 // a pickle could run code. Throws Error naming what does not fit the model, or what PEFT can do and this
 // cannot.
 void ReadAdapter(const std::filesystem::path& directory, Model* model);
+
+// What such adapters are in numbers; nothing where there is no adapter_model.safetensors.
+AdapterSize SizeOfAdapter(const std::filesystem::path& directory, const ModelConfig& config);
 
 // Writes the model's adapters; `base` is the directory of the weights they belong to, which peft loads with
 // them. The files appear complete or not at all.

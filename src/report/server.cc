@@ -8,7 +8,9 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -47,8 +49,15 @@ class LocalServer {
   uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
   asio::awaitable<void> Listen() {
+    asio::steady_timer pause(acceptor_.get_executor());
     while (true) {
-      tcp::socket socket = co_await acceptor_.async_accept(asio::use_awaitable);
+      boost::system::error_code fault;
+      tcp::socket socket = co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, fault));
+      if (fault) {  // too many connections: some end soon
+        pause.expires_after(std::chrono::milliseconds(100));
+        co_await pause.async_wait(asio::use_awaitable);
+        continue;
+      }
       asio::co_spawn(acceptor_.get_executor(), Converse(beast::tcp_stream(std::move(socket))),
                      asio::detached);
     }
@@ -103,7 +112,11 @@ class LocalServer {
     if (request.method() != http::verb::get && request.method() != http::verb::head) {
       return {405, kPlain, "There is nothing to change here.\n"};
     }
-    return answer_(std::string(request.target()));
+    try {
+      return answer_(std::string(request.target()));
+    } catch (const std::exception& fault) {
+      return {500, kPlain, fmt::format("{}\n", fault.what())};
+    }
   }
 
   // Whatever the port: a forwarded one may have another number.

@@ -230,11 +230,15 @@ Json ReadTokensOfStep(const std::filesystem::path& run, int64_t step, size_t bud
   if (!wanted) return nullptr;
   std::vector<ShownResponse> responses;
   for (size_t at = FirstLineFrom(text, *wanted); at < text.size();) {
-    const size_t end = text.find('\n', at);
-    const ResponseRecord record = ResponseFromJson(ParseJson(text.substr(at, end - at), ""), "");
-    if (record.step != *wanted) break;
-    responses.push_back(Show(record, static_cast<int64_t>(responses.size()), true, budget));
-    at = end + 1;
+    const std::string_view line = text.substr(at, text.find('\n', at) - at);
+    at += line.size() + 1;
+    try {
+      const ResponseRecord record = ResponseFromJson(ParseJson(line, ""), "");
+      if (record.step != *wanted) break;
+      responses.push_back(Show(record, static_cast<int64_t>(responses.size()), true, budget));
+    } catch (const Error&) {
+      continue;  // a damaged line is left out
+    }
   }
   const auto recorded = static_cast<int64_t>(responses.size());
   Shrink(budget, &responses);

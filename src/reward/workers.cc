@@ -288,6 +288,9 @@ class RewardWorkers::Pool {
       if (task.slow && --task.slow->left == 0) slow_groups_ = true;
       task.results[0].set_value(Outcome(answer));
     } else if (answer.contains("error")) {
+      Show(fmt::format("raised an exception on a group of {} responses, which are scored one by one",
+                       task.size()),
+           answer.at("traceback").get<std::string>());
       Split(std::move(task), nullptr);
     } else {
       std::vector<RewardOutcome> outcomes;

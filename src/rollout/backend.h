@@ -55,6 +55,9 @@ class Backend {
   virtual void Decode(std::span<const DecodeSequence> sequences, std::span<const SampleDraw> draws,
                       const SampleSettings& settings, const SampleResults& out) = 0;
 
+  // That took part at the end of the last step; fewer than there are next to busy processes. 0 on a GPU.
+  virtual int threads() const { return 0; }
+
   // With record_routing, the experts of the tokens of the last Decode, or of the last Prefill of sequences
   // without known pages, sequence by sequence: [tokens, sparse layers, experts_per_token]. Otherwise empty.
   virtual std::span<const uint8_t> routing() const { return {}; }

@@ -67,6 +67,10 @@ double EngineStats::idle_share() const {
   return places > 0 ? 1 - static_cast<double>(decoded_tokens) / places : 0;
 }
 
+double EngineStats::mean_threads() const {
+  return decode_steps > 0 ? static_cast<double>(decode_threads) / static_cast<double>(decode_steps) : 0;
+}
+
 Engine::Engine(const Model& model, const EngineOptions& options) : state_(std::make_unique<State>()) {
   if (!(options.memory_share > 0 && options.memory_share <= 1)) {
     throw Error("memory_share", fmt::format("{} is not a share", options.memory_share),

@@ -120,9 +120,12 @@ struct EngineStats {
   int64_t prefill_tokens = 0, new_tokens = 0, preemptions = 0;
   int64_t decode_batch = 0;  // most sequences decoded at once
   int64_t decode_steps = 0, decoded_tokens = 0;
+  int64_t decode_threads = 0;  // of all decode steps together
 
   // The share of places in the batch that stood empty, over all decode steps.
   double idle_share() const;
+  // CPU threads that took part in a decode step, in the mean.
+  double mean_threads() const;
 };
 
 // Throws Error at `where` for a model without experts.

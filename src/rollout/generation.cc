@@ -402,6 +402,7 @@ void Generation::DecodeStep() {
     const Stopwatch watch(&stats_->decode_seconds);
     setting_.backend.Decode(decodes_, draws_, sampling_, results);
   }
+  stats_->decode_threads += setting_.backend.threads();
   for (size_t row = 0; row < running_.size(); ++row) {
     Sample* sample = running_[row];
     NoteRouting(sample, sample->cached, static_cast<int64_t>(row), 1);

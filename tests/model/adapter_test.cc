@@ -7,12 +7,15 @@
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/json.h"
+#include "model/adapter_files.h"
 
 namespace augur {
 namespace {
 
-Model AdaptedModel(const std::string& family) {
+Model AdaptedModel(const std::string& family, const LoraOptions& options = {3, 6, {"all-linear"}, {}}) {
   const at::NoGradGuard no_grad;
   const std::string json =
       R"({"vocab_size":61,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"head_dim":8,
@@ -21,9 +24,6 @@ Model AdaptedModel(const std::string& family) {
       family + "}";
   Model model = AllocateModel(ParseModelConfig(ParseJson(json, "test"), "test"), at::kFloat, at::kCPU);
   for (at::Tensor parameter : Parameters(model)) parameter.normal_(0, 0.1);
-  LoraOptions options;
-  options.rank = 3;
-  options.alpha = 6;
   AddAdapters(options, 1, "test", &model);
   for (const LayerWeights& layer : model.layers) {
     for (const ModuleWeights& module : layer) {
@@ -51,9 +51,9 @@ at::Tensor Merged(const ModuleWeights& module, const at::Tensor& base) {
   return sum;
 }
 
-class Fp8BaseTest : public testing::TestWithParam<const char*> {};
+class AdapterTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(Fp8BaseTest, AdaptersAreMergedIntoTheRoundedBase) {
+TEST_P(AdapterTest, AdaptersAreMergedIntoTheRoundedBase) {
   const at::NoGradGuard no_grad;
   Model model = AdaptedModel(GetParam());
   const Model before = model;  // the bases as they were
@@ -77,7 +77,40 @@ TEST_P(Fp8BaseTest, AdaptersAreMergedIntoTheRoundedBase) {
   EXPECT_GE(adapted, 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Fp8BaseTest,
+AdapterSize SizeOf(const Model& model) {
+  AdapterSize size;
+  for (const LayerWeights& layer : model.layers) {
+    for (const ModuleWeights& module : layer) {
+      if (module.base.defined()) size.base += module.base.numel();
+      for (const LowRank& low : module.adapters) size.trained += low.a.numel() + low.b.numel();
+    }
+  }
+  for (const WholeModule& module : model.lora->whole) {
+    size.trained += module.weight.numel();
+    size.base += module.base.numel();
+  }
+  return size;
+}
+
+TEST_P(AdapterTest, SizesAreKnownBeforehandAndFromTheFile) {
+  const std::vector<std::string> norm = {"norm"};
+  for (const LoraOptions& options :
+       {LoraOptions{3, 6, {"all-linear"}, norm}, LoraOptions{2, 6, {"q_proj"}, {}},
+        LoraOptions{2, 6, {"down_proj", "k_proj"}, {"lm_head", "embed_tokens"}}}) {
+    const Model model = AdaptedModel(GetParam(), options);
+    const AdapterSize is = SizeOf(model), before = SizeOfAdapters(options, model.config, "test");
+    EXPECT_EQ(before.trained, is.trained);
+    EXPECT_EQ(before.base, is.base);
+    const auto folder = std::filesystem::path(testing::TempDir()) / "adapter_size";
+    SaveAdapter(model, "", folder);
+    const AdapterSize stored = SizeOfAdapter(folder, model.config);
+    EXPECT_EQ(stored.trained, is.trained);
+    EXPECT_EQ(stored.base, is.base);
+    std::filesystem::remove_all(folder);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
                          testing::Values(R"("model_type":"qwen3")",
                                          R"("model_type":"qwen3_moe","num_experts":20,"num_experts_per_tok":2,
                                             "moe_intermediate_size":16,"norm_topk_prob":true,

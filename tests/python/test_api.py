@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 import traceback
+import warnings
 
 import numpy
 import pytest
@@ -338,3 +340,105 @@ def test_other_threads_go_on_while_the_engine_works():
     done.set()
     thread.join()
     assert counted > 10
+
+
+def test_a_function_may_compute_with_torch_where_the_caller_did_before(tmp_path):
+    weight = torch.randn(300, 300)
+
+    def f(completions, **_):
+        return [float(torch.isfinite((weight @ weight).sum()))] * len(completions)
+
+    f([""])  # whose threads a fork of this one would wait for
+    run = augur.train(SMALL, f"run.dir={tmp_path / 'run'}", "train.steps=1", "reward.timeout_s=5", reward=f)
+    assert run.metrics["reward/errors"] == 0 and run.metrics["critic/score/mean"] == 1
+
+
+def test_training_in_a_fork_of_a_process_that_has_trained_is_refused(run, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
+        child = os.fork()
+    if child == 0:
+        try:
+            augur.train(SMALL, f"run.dir={tmp_path / 'child'}")
+        except augur.Error as error:
+            os._exit(7 if "cannot run in a fork of a process that has trained" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_run_is_free_when_it_has_ended_whatever_was_forked_meanwhile(tmp_path):
+    sleeping = []
+
+    def fork(metrics):
+        if not sleeping:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                sleeping.append(os.fork())
+            if sleeping == [0]:
+                time.sleep(60)
+                os._exit(0)
+
+    try:
+        augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=1", on_step=fork)
+        assert augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=2").step == 2
+    finally:
+        os.kill(sleeping[0], signal.SIGKILL)
+        os.waitpid(sleeping[0], 0)
+
+
+def test_a_line_that_is_being_written_or_damaged_is_left_out(run, tmp_path):
+    copy = augur.Run(shutil.copytree(run.path, tmp_path / "copy"))
+    with open(copy.path / "metrics.jsonl", "ab") as file:
+        file.write(b'{"step": 4, "data"\n' + '{"step": 5, "data": {"quell\u00e9'.encode()[:-1])
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl:\d+: is damaged"):
+        assert copy.step == 3
+
+
+def test_adapters_are_what_a_run_with_them_leaves(tmp_path):
+    run = augur.train(SMALL | {"lora": {"rank": 2}}, f"run.dir={tmp_path}", "train.steps=1")
+    assert run.finished and run.model_path == tmp_path / "adapter"
+    assert len(augur.generate(run.model_path, "1 2 =", max_tokens=2)) == 1
+
+
+def test_gaps_of_a_table_are_null(capfd):
+    row = {"prompt": "1 2 =", "answer": "1 2", "w": float("nan"), "deep": [{"v": float("nan")}]}
+
+    def f(completions, w, deep, **_):
+        raise ValueError(f"{w} {deep}")
+
+    augur.evaluate(MODEL, [row], samples=1, max_tokens=2, reward=f)
+    assert "ValueError: [None] [[{'v': None}]]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: augur.train(SMALL, "--help"), "is not of the form key=value"),
+        (lambda: augur.train(SMALL, "run.dir=a\0b"), "holds a NUL character"),
+        (lambda: augur.train({"train": 5, "train.steps": 3}), "config: train: is a section"),
+        (lambda: augur.train({"data.train": ["\ud800"]}), "config: 'utf-8' codec"),
+        (lambda: augur.generate(MODEL, "1", help=True), "help: is no option here"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error(call, said):
+    with pytest.raises(augur.Error, match=said):
+        call()
+
+
+def test_a_coroutine_is_no_callback(tmp_path):
+    async def on_step(metrics):
+        pass
+
+    with pytest.raises(augur.Error, match="is a coroutine"):
+        augur.train(SMALL, f"run.dir={tmp_path}", on_step=on_step)
+
+
+def test_options_may_be_texts_and_sets():
+    plain = augur.generate(MODEL, "3 1 =", max_tokens=8, seed=3, top_logprobs=3, stop=["1"])
+    other = augur.generate(MODEL, "3 1 =", max_tokens=8, seed=3, top_logprobs="3", stop={"1"})
+    assert plain[0]["tokens"] == other[0]["tokens"] and plain[0]["support_ids"].equal(other[0]["support_ids"])
+
+
+def test_an_empty_prompt_of_tokens_is_named(capfd):
+    whole, empty = augur.generate(MODEL, [[1, 2], []], max_tokens=2)
+    assert whole["tokens"] and "empty" in empty["error"]

@@ -219,3 +219,25 @@ def test_a_misspelt_path_is_no_model_of_the_hub(home, tmp_path):
     (tmp_path / "models").mkdir()
     done = run(home, "tokenize", "models/tyni", check=False, cwd=tmp_path)
     assert done.returncode == 2 and "models/tyni: not a directory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["hf://someone/sums//train", "hf://someone/sums/../../../x.jsonl", "hf://someone/sums/.."]
+)
+def test_a_data_set_has_nothing_outside_of_it(home, name):
+    (home / "x.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    done = run(home, "prompts", name, check=False)
+    assert done.returncode == 2 and f"{name}: is no data set of the hub" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["hf://someone/tiny/fp16", "hf://someone/tiny@main/fp16", "hf://tiny"])
+def test_a_model_is_a_whole_repository(home, name):
+    done = run(home, "generate", name, "--prompt", "1", check=False)
+    assert done.returncode == 2 and f"{name}: is no model of the hub" in done.stderr
+
+
+def test_a_damaged_index_in_the_cache_is_passed_over(home):
+    snapshot = home / "hub" / "models--someone--tiny" / "snapshots" / COMMIT
+    (snapshot / "model.safetensors.index.json").write_text("{")
+    done = run(home, "generate", "someone/tiny", "--prompt", "1", "--max-tokens", "1")
+    assert done.stderr == ""

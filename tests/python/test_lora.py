@@ -360,3 +360,31 @@ def test_sft_trains_adapters(dense, tmp_path):
     )
     run_augur("sft", tmp_path / "c.yaml", "sft.steps=9")
     assert len(read_metrics(tmp_path / "run")) == 9
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(use_rslora=True),
+        dict(target_modules=["q_proj"], target_parameters=["mlp.gate.weight"], alpha_pattern={"mlp.gate.weight": 40}),
+        dict(target_modules=["q_proj"], target_parameters=["mlp.gate.weight"], rank_pattern={"mlp.gate.weight": 2}),
+    ],
+    ids=["rslora", "alpha", "rank"],
+)
+@pytest.mark.filterwarnings("ignore:.*did not match any targeted module")  # peft on its own patterns of parameters
+def test_the_routers_adapter_has_its_own_scale(sparse, tmp_path, changes):
+    peft_adapter(sparse, tmp_path / "peft", **changes)
+    check_scores(score(tmp_path / "peft", "--dtype", "fp32"), load_adapted(sparse, tmp_path / "peft"))
+    settings = dict(train__steps=1, train__lr=0.02, train__epochs=1, lora__adapter=tmp_path / "peft")
+    run_augur("train", write_config(tmp_path / "train.yaml", sparse, tmp_path / "run", **settings))
+    adapter = tmp_path / "run" / "adapter"
+    check_scores(score(adapter, "--dtype", "fp32"), load_adapted(sparse, adapter))
+
+
+def test_a_merged_export_in_float32_has_the_master_weights(dense, tmp_path):
+    settings = LORA | dict(train__steps=1, model__precision="bf16", checkpoint__every=1)
+    run_augur("train", write_config(tmp_path / "train.yaml", dense, tmp_path / "run", **settings))
+    run_augur("export", tmp_path / "run", tmp_path / "out", "--merge", "--dtype", "fp32")
+    states = load_file(tmp_path / "run" / "checkpoints" / "global_step_1" / "tensors.safetensors")
+    norm = load_file(tmp_path / "out" / "model.safetensors")["model.norm.weight"]
+    assert norm.equal(states["master.model.norm.weight"]) and not norm.equal(norm.bfloat16().float())

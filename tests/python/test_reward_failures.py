@@ -233,3 +233,12 @@ def test_nothing_is_left_running(tmp_path, guesses):
             return
         subprocess.run(["sleep", "0.1"])
     raise AssertionError(workers())
+
+
+def test_a_function_that_fails_on_groups_alone_says_so(tmp_path, guesses):
+    (tmp_path / "groups.py").write_text("def score(completions, **_):\n    return [0.5]\n")
+    metrics, said = trained(
+        tmp_path, guesses, "run", reward__python=f"{tmp_path / 'groups.py'}:score", rollout__group=4
+    )
+    assert all(line["data"]["reward/errors"] == 0 for line in metrics)
+    assert said.count("raised an exception on a group of 4 responses, which are scored one by one") == 1

@@ -4,8 +4,10 @@ import fcntl
 import http.client
 import json
 import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -208,6 +210,23 @@ def test_only_this_machine_is_answered_and_nothing_else_is_served(run, server):
         assert server.ask("/", method=method, body=b"steps: 1\n")[0] == 405
     assert server.ask("/", method="HEAD") == (200, b"")
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_a_damaged_line_of_tokens_is_left_out(run, server):
+    whole = json.loads(server.ask("/tokens.json?run=0&step=20")[1])["responses"]
+    with open(run / "tokens.jsonl", "a") as file:
+        file.write('{"step":20\n')
+    status, body = server.ask("/tokens.json?run=0&step=20")
+    assert status == 200 and len(json.loads(body)["responses"]) == len(whole)
+
+
+def test_more_connections_than_it_may_hold_do_not_end_it(run, server):
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (24, 24))
+    crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+    time.sleep(0.3)
+    for connection in crowd:
+        connection.close()
+    assert server.ask("/")[0] == 200
 
 
 def test_what_cannot_be_watched_is_named(run, server, tmp_path):

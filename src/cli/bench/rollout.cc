@@ -83,7 +83,8 @@ Json LoadFigures(Engine& engine, const std::vector<GenerateRequest>& requests,
   const BusyProcess busy;
   const RolloutRuns runs = RunRounds(engine, requests, sampling, rounds);
   return {{"new_tokens_per_s", static_cast<double>(runs.stats.new_tokens) / runs.seconds},
-          {"of_idle", idle_seconds / runs.seconds}};
+          {"of_idle", idle_seconds / runs.seconds},
+          {"mean_threads", runs.stats.mean_threads()}};
 }
 
 double WeightUpdateSeconds(Engine& engine, const Model& model) {
@@ -131,6 +132,7 @@ Json Figures(const RolloutBenchFlags& options, at::Device device, const RolloutR
   return {{"what", "rollout"},
           {"cpu", IsaName(CurrentIsa())},
           {"threads", at::get_num_threads()},
+          {"mean_threads", runs.stats.mean_threads()},
           {"model", options.model.empty() ? options.shape + ", random weights" : options.model},
           {"device", device.str()},
           {"precision", options.precision},
@@ -160,7 +162,8 @@ void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
              text("device"), options.precision, options.batch, options.samples, options.prompt,
              options.lengths.long_tailed() ? "up to " : "", options.new_tokens, options.support);
   if (text("device") == "cpu") {
-    fmt::print("  {} instructions, {} threads\n", text("cpu"), figures["threads"].get<int64_t>());
+    fmt::print("  {} instructions, {} threads, of which {:.1f} took part in a decode step\n", text("cpu"),
+               figures["threads"].get<int64_t>(), figure("mean_threads"));
   }
   fmt::print("  all      {:>9.0f} new tokens/s; {:.3f} s the first time\n", figure("new_tokens_per_s"),
              figure("first_s"));
@@ -175,8 +178,11 @@ void PrintFigures(const RolloutBenchFlags& options, const Json& figures) {
   fmt::print("  memory   {:>9.0f} MiB at most\n", figure("peak_memory_mib"));
   if (figures.contains("with_load")) {
     const Json& load = figures["with_load"];
-    fmt::print("  all, while a process keeps a core busy: {:.0f} new tokens/s, {:.0f}% of the above\n",
-               load["new_tokens_per_s"].get<double>(), 100 * load["of_idle"].get<double>());
+    fmt::print(
+        "  all, while a process keeps a core busy: {:.0f} new tokens/s, {:.0f}% of the above, with {:.1f} "
+        "threads\n",
+        load["new_tokens_per_s"].get<double>(), 100 * load["of_idle"].get<double>(),
+        load["mean_threads"].get<double>());
   }
 }
 

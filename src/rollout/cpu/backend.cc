@@ -42,6 +42,7 @@ class CpuBackend : public Backend {
   int64_t page_tokens() const override { return kPageTokens; }
   int64_t page_bytes() const override { return cache_.page_bytes(); }
   int64_t FreeBytes() const override { return AvailableMemory(); }
+  int threads() const override { return threads_.threads(); }
   void ReservePages(int64_t pages) override { cache_.Reserve(pages); }
   void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {
     for (const auto& [from, to] : copies) cache_.CopyPage(from, to);

@@ -44,6 +44,8 @@ class StepThreads {
     const int before_;
   };
 
+  int threads() const { return choice_.threads(); }
+
   // Looks again where some time has gone by, and sets the number for the parallel regions that follow. Within
   // a Scope, outside of parallel regions. Where the kernel does not tell how long threads were kept off their
   // cores (/proc/thread-self/schedstat), the number stays.

@@ -27,10 +27,12 @@ void RequireEmpty(const fs::path& out) {
   if (!fs::is_empty(out, none)) throw Error(out.string(), "is not empty", "name a new directory");
 }
 
-void FillFromMaster(const fs::path& checkpoint, const Model& model) {
+// All of the model, or with adapters, whose sums it holds, the modules that are trained whole.
+void FillFromMaster(const fs::path& checkpoint, const Model& model, bool adapters) {
   const at::NoGradGuard no_grad;
   const StateFiles files(checkpoint);
   for (const StoredTensor& tensor : StoredTensors(model)) {
+    if (adapters && !files.Has("master." + tensor.name)) continue;
     const at::Tensor part = tensor.Part(tensor.parameter);
     const std::vector<std::byte> bytes =
         files.Read("master." + tensor.name, DType::kF32, 0, part.numel(), part.numel());
@@ -61,10 +63,11 @@ fs::path CheckpointOf(const fs::path& path) {
   const auto found =
       CheckpointStore(path).FindCurrent([](const std::string& line) { Tell("augur: warning: {}\n", line); });
   if (!found) {
-    const fs::path model = path / kRunModel;
+    const fs::path model = path / kRunModel, adapter = path / kRunAdapter;
     throw Error(path.string(), "has no checkpoint",
-                fs::exists(model) ? fmt::format("its model is {}", model.string())
-                                  : "let the run save one first (checkpoint.every)");
+                fs::exists(model)     ? fmt::format("its model is {}", model.string())
+                : fs::exists(adapter) ? fmt::format("its adapter is {}", adapter.string())
+                                      : "let the run save one first (checkpoint.every)");
   }
   return *found;
 }
@@ -89,13 +92,15 @@ Export ExportCheckpoint(const fs::path& checkpoint, const fs::path& out, std::op
     }
     const at::ScalarType type = made.dtype == DType::kF32 ? at::kFloat : at::kBFloat16;
     if (IsAdapter(checkpoint)) {
-      SaveModel(LoadModel(checkpoint, type, at::Device(at::kCPU)), out);
+      const Model model = LoadModel(checkpoint, type, at::Device(at::kCPU));
+      FillFromMaster(checkpoint, model, /*adapters=*/true);
+      SaveModel(model, out);
       made.has_tokenizer = CopyTokenizer(source.at("path").get<std::string>(), out);
       return made;
     }
     const Model model =
         AllocateModel(ParseModelConfig(source.at("config"), path.string()), type, at::Device(at::kCPU));
-    FillFromMaster(checkpoint, model);
+    FillFromMaster(checkpoint, model, /*adapters=*/false);
     SaveModel(model, out);
     const fs::path run = (fs::absolute(checkpoint) / ".." / "..").lexically_normal();
     made.has_tokenizer =

@@ -10,8 +10,6 @@
 
 namespace augur {
 
-inline constexpr const char* kRunAdapter = "adapter";
-
 // Whether the run trains adapters.
 bool UsesLora(const LoraSection& lora);
 

@@ -13,10 +13,11 @@
 #include "base/memory.h"
 #include "base/process_group.h"
 #include "base/tell.h"
-#include "model/adapter.h"
+#include "model/adapter_files.h"
 #include "model/model.h"
 #include "ops/parallel/ranks.h"
 #include "train/parallel/shard_groups.h"
+#include "train/run/lora.h"
 
 namespace augur {
 namespace {
@@ -31,17 +32,9 @@ double CountParameters(const ModelConfig& config) {
   return count;
 }
 
-double CountTrained(const MemoryUse& use, double all) {
-  const LoraSection& lora = use.lora;
-  if (!lora.adapter.empty()) {
-    std::error_code fault;
-    const std::filesystem::path adapter = ModelDirectory(lora.adapter);
-    const auto bytes = std::filesystem::file_size(adapter / "adapter_model.safetensors", fault);
-    return fault ? 0 : static_cast<double>(bytes) / 4;
-  }
-  if (lora.rank == 0) return all;
-  const LoraOptions options{lora.rank, lora.alpha, lora.targets, {}};
-  return static_cast<double>(CountAdapterParameters(options, use.model, "lora.targets"));
+AdapterSize SizeOfAdapters(const LoraSection& lora, const ModelConfig& model) {
+  if (!lora.adapter.empty()) return SizeOfAdapter(ModelDirectory(lora.adapter), model);
+  return SizeOfAdapters({lora.rank, lora.alpha, lora.targets, lora.modules_to_save}, model, "lora.targets");
 }
 
 // What a layer keeps of a token for the backward, in elements: inputs of norms and products.
@@ -99,8 +92,10 @@ double MemoryPlan::Sum(bool certain_only) const {
 
 MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   const bool fp32 = use.section.precision == Precision::kFp32;
-  const double element = fp32 ? 4 : 2, all = CountParameters(use.model), trained = CountTrained(use, all);
-  const bool adapters = trained != all;
+  const double element = fp32 ? 4 : 2, all = CountParameters(use.model);
+  const bool adapters = UsesLora(use.lora);
+  const AdapterSize size_of = adapters ? SizeOfAdapters(use.lora, use.model) : AdapterSize{};
+  const double trained = adapters ? static_cast<double>(size_of.trained) : all;
   const char* type = fp32 ? "fp32" : "bf16";
   const auto size = [](StateDtype dtype) { return dtype == StateDtype::kBf16 ? 2.0 : 4.0; };
   const OptimizerFields& o = use.optimizer;
@@ -119,7 +114,7 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
     const bool host = device.is_cuda() && BaseStaysOnHost(static_cast<int64_t>(all * element));
     const bool rounded = use.section.precision == Precision::kFp8;
     add(fmt::format("their base ({}{})", rounded ? "fp8" : type, host ? ", in the machine's memory" : ""),
-        all * (rounded ? 1 : element), MemoryPhase::kAlways, true, host);
+        static_cast<double>(size_of.base) * (rounded ? 1 : element), MemoryPhase::kAlways, true, host);
     add("adapters (fp32)", trained * 4);
   } else if (!fp32) {
     add("master weights (fp32)", trained * 4 / ranks);
@@ -163,7 +158,7 @@ void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string&
   Tell("{}", DescribeMemory(plan));
   if (plan.total == 0 || plan.Sum(false) <= plan.total) return;
   Tell("augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
-       plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer));
+       plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer, use.lora));
 }
 
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show) {
@@ -174,7 +169,7 @@ void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::stri
   if (!Ranks::World().alone() && use.shard != Shard::kFull) ways.emplace_back("parallel.shard=full");
   if (use.optimizer.optimizer_dtype == StateDtype::kFp32) ways.push_back(section + ".optimizer_dtype=bf16");
   if (use.section.precision == Precision::kFp32) ways.emplace_back("model.precision=bf16");
-  if (use.lora.rank == 0 && use.lora.adapter.empty()) ways.emplace_back("lora.rank=32");
+  if (!UsesLora(use.lora)) ways.emplace_back("lora.rank=32");
   ways.emplace_back("a smaller model");
   throw Error(
       use.section.path,
@@ -185,7 +180,8 @@ void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::stri
       fmt::format("take {}, or a device with more memory", fmt::join(ways, ", ")));
 }
 
-std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer) {
+std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer,
+                               const LoraSection& lora) {
   std::vector<std::string> ways;
   if (optimizer.micro_tokens > 1) {
     ways.push_back(fmt::format("{}.micro_tokens={}", section, optimizer.micro_tokens / 2));
@@ -199,7 +195,7 @@ std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields
   if (optimizer.gradient_dtype == StateDtype::kFp32) {
     ways.push_back(fmt::format("{}.gradient_dtype=bf16", section));
   }
-  ways.emplace_back("lora.rank=32");
+  if (!UsesLora(lora)) ways.emplace_back("lora.rank=32");
   ways.emplace_back("a smaller model");
   return fmt::format("try {}", fmt::join(ways, ", "));
 }

@@ -56,6 +56,7 @@ void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string&
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show);
 
 // For updates that ran out of memory.
-std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer);
+std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer,
+                               const LoraSection& lora);
 
 }  // namespace augur

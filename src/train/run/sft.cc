@@ -82,7 +82,7 @@ class SftWork : public StepWork {
   void Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) override;
   void Finish(int64_t step, double seconds) override;
   std::string MemoryRemedy(std::string_view /*stage*/) const override {
-    return UpdateMemoryRemedy("sft", config_.sft.optimizer);
+    return UpdateMemoryRemedy("sft", config_.sft.optimizer, config_.lora);
   }
 
  private:

@@ -442,7 +442,7 @@ void RlWork::WriteResults(int64_t step, double seconds) const {
 }
 
 std::string RlWork::MemoryRemedy(std::string_view stage) const {
-  if (stage == "updating") return UpdateMemoryRemedy("train", config_.train.optimizer);
+  if (stage == "updating") return UpdateMemoryRemedy("train", config_.train.optimizer, config_.lora);
   return fmt::format("set rollout.max_batch to fewer sequences, or rollout.memory_share below {}",
                      config_.rollout.memory_share);
 }
