@@ -109,8 +109,13 @@ class LineScorer {
       std::cout << Answers(model_, lines_, sequences_);
       std::cout.flush();
     } else if (batches_ % static_cast<size_t>(ranks_.size()) == static_cast<size_t>(ranks_.rank())) {
-      answers_.Put(batches_);
-      answers_.Put(Answers(model_, lines_, sequences_));
+      try {
+        const std::string answers = Answers(model_, lines_, sequences_);
+        answers_.Put(batches_);
+        answers_.Put(answers);
+      } catch (const Error&) {
+        Keep(std::current_exception());
+      }
     }
     ++batches_;
     progress_.Add(lines_.size(), static_cast<size_t>(waiting_));
@@ -119,9 +124,9 @@ class LineScorer {
     waiting_ = 0;
   }
 
-  // Of several ranks: the first writes what all answered, in order.
+  // Of several ranks: the first writes what all answered, in order, up to the first fault, which is thrown
+  // (Ranks::Together).
   void Gather() const {
-    if (ranks_.alone()) return;
     std::map<size_t, std::string> answers;
     for (const std::string& bytes : ranks_.GatherBytes(answers_.bytes())) {
       for (ByteReader in(bytes); !in.done();) {
@@ -129,8 +134,21 @@ class LineScorer {
         in.Get(&answers[batch]);
       }
     }
-    for (const auto& [batch, lines] : answers) std::cout << lines;
+    const double first = -ranks_.Max(fault_ ? -static_cast<double>(faulty_batch_) : -HUGE_VAL);
+    for (const auto& [batch, lines] : answers) {
+      if (static_cast<double>(batch) < first) std::cout << lines;
+    }
     std::cout.flush();
+    ranks_.Together([&] {
+      if (fault_ && static_cast<double>(faulty_batch_) == first) std::rethrow_exception(fault_);
+    });
+  }
+
+  // Of several ranks: what is wrong with the batch that is next; the first such fault of this rank counts.
+  void Keep(std::exception_ptr fault) {
+    if (fault_) return;
+    fault_ = std::move(fault);
+    faulty_batch_ = batches_;
   }
 
  private:
@@ -169,6 +187,8 @@ class LineScorer {
   std::vector<std::vector<int32_t>> sequences_;
   size_t batches_ = 0;
   ByteWriter answers_;  // this rank's, where there are several
+  std::exception_ptr fault_;
+  size_t faulty_batch_ = 0;
   LineProgress progress_;
 };
 
@@ -176,23 +196,23 @@ class LineScorer {
 void ScoreLinesOnRanks(const Model& model, const ScoreFlags& options, const Ranks& ranks) {
   std::istringstream in(StdinOnRanks());
   LineScorer scorer(model, options.batch_tokens);
-  std::exception_ptr fault;
   ranks.Together([&] {
     std::string text;
-    for (size_t line = 1; std::getline(in, text) && !fault; ++line) {
+    for (size_t line = 1; std::getline(in, text); ++line) {
       if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+      std::vector<int32_t> tokens;
       try {
-        scorer.Add(line, ReadTokens(text, model.config, fmt::format("line {}", line)));
+        tokens = ReadTokens(text, model.config, fmt::format("line {}", line));
       } catch (const Error&) {
-        fault = std::current_exception();  // the lines before the bad one are answered
+        scorer.Flush();  // the lines before the bad one are answered
+        scorer.Keep(std::current_exception());
+        return;
       }
+      scorer.Add(line, std::move(tokens));
     }
     scorer.Flush();
   });
   scorer.Gather();
-  ranks.Together([&] {
-    if (fault) std::rethrow_exception(fault);
-  });
 }
 
 void ScoreLines(const ScoreFlags& options) {

@@ -135,13 +135,12 @@ Evaluation Evaluate(const EvaluationTask& task, const GenerateHooks& hooks) {
   for (const Rollout& rollout : rollouts) evaluation.not_finite |= rollout.not_finite;
   std::vector<Score> scores;
   try {
-    std::optional<StopScope> scope;
-    if (hooks.cancelled && Ranks::World().alone()) scope.emplace();
     scores = ScoresOfRanks(&pending);
   } catch (const Stopped&) {
     if (!hooks.cancelled) throw;
     return evaluation;
   }
+  if (hooks.cancelled && Ranks::World().Max(hooks.cancelled() ? 1 : 0) > 0) return evaluation;
   for (size_t i = 0; i < task.prompts.prompts.size(); ++i) {
     evaluation.prompts.push_back(SummarizePrompt(task, task.prompts.prompts[i],
                                                  rollouts.subspan(i * samples, samples),

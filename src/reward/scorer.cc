@@ -57,7 +57,9 @@ Json RequestOf(const PromptResponse& response) {
 }
 
 RewardOutcome Await(std::future<RewardOutcome>* outcome) {
-  while (outcome->wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) CheckStop();
+  while (outcome->wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    if (StopSignals::Received() != nullptr) throw Stopped();
+  }
   return outcome->get();
 }
 
@@ -84,15 +86,18 @@ std::string_view Scorer::NameFor(const Prompt& prompt) const {
 // Without "acc" a response is right from a score of 1 on, which is what most functions give it; without
 // "pred" it votes for its whole text.
 Score Scorer::FromOutcome(const RewardOutcome& outcome, const std::string& text) const {
-  if (outcome.failed) return {.value = error_score_, .failed = true, .error = outcome.error};
+  if (outcome.failed) {
+    return {.value = error_score_, .failed = true, .error = outcome.error, .told = outcome.told};
+  }
   const auto accuracy = outcome.figures.find("acc");
-  if (std::isnan(outcome.score)) return {.value = outcome.score};
+  if (std::isnan(outcome.score)) return {.value = outcome.score, .told = outcome.told};
   const bool right = accuracy == outcome.figures.end() ? outcome.score >= 1 : accuracy->second >= 0.5;
   return {.value = outcome.score,
           .right = right,
           .answered = true,
           .answer = outcome.answer.value_or(text),
-          .figures = outcome.figures};
+          .figures = outcome.figures,
+          .told = outcome.told};
 }
 
 std::future<Score> Scorer::Start(PromptResponse response) const {

@@ -40,6 +40,7 @@ struct Score {
   std::string answer = {};                     // what it votes for; equal texts are equal answers
   std::string error = {};                      // why it failed, without the place of the prompt
   std::map<std::string, double> figures = {};  // further numbers that a Python function returned
+  std::string told = {};                       // what was written to stderr about it: a first fault, in full
 
   bool unscored() const { return std::isnan(value); }
 };

@@ -120,8 +120,8 @@ class RewardWorkers::Pool {
     std::string Request() const {
       return Frame(size() == 1 ? bodies[0] : fmt::format("{{\"group\":[{}]}}", fmt::join(bodies, ",")));
     }
-    void Fail(const std::string& error) {
-      for (auto& result : results) result.set_value({.failed = true, .error = error});
+    void Fail(const std::string& error, const std::string& told = "") {
+      for (auto& result : results) result.set_value({.failed = true, .error = error, .told = told});
     }
   };
 
@@ -307,13 +307,16 @@ class RewardWorkers::Pool {
     if (outcome.failed) {
       outcome.error = fmt::format("{} raised {}", options_.name, answer.at("error").get<std::string>());
       Show("raised an exception", answer.at("traceback").get<std::string>());
+      outcome.told = std::exchange(told_, "");
       return outcome;
     }
     if (answer.at("score").is_null()) {
       TellOfNone();
       outcome.score = std::nan("");
+      outcome.told = std::exchange(told_, "");
       return outcome;
     }
+    outcome.told = std::exchange(told_, "");
     outcome.score = answer.at("score").get<double>();
     for (const auto& [name, value] : answer.at("figures").items())
       outcome.figures[name] = value.get<double>();
@@ -389,24 +392,32 @@ class RewardWorkers::Pool {
       return Split(std::move(sent.front()), hung ? std::make_shared<SlowGroup>(SlowGroup{count}) : nullptr);
     }
     Show("did not come back", how + "\n");
-    if (!sent.empty()) sent.front().Fail(fmt::format("{}: {}", options_.name, how));
+    if (!sent.empty()) {
+      sent.front().Fail(fmt::format("{}: {}", options_.name, how), std::exchange(told_, ""));
+    }
+  }
+
+  // For the outcome that follows, too: of several ranks the first alone is heard.
+  void TellAndKeep(const std::string& text) {
+    Tell("{}", text);
+    told_ += text;
   }
 
   // The first fault, whole; those that follow are counted.
   void Show(std::string_view what, const std::string& details) {
     if (std::exchange(shown_, true)) return;
-    Tell(
-        "augur: {}: {} {}; this first time in full, from now on such responses are only "
-        "counted (reward/errors):\n{}",
-        options_.key, options_.name, what, details);
+    TellAndKeep(
+        fmt::format("augur: {}: {} {}; this first time in full, from now on such responses are only "
+                    "counted (reward/errors):\n{}",
+                    options_.key, options_.name, what, details));
   }
 
   void TellOfNone() {
     if (std::exchange(told_of_none_, true)) return;
-    Tell(
+    TellAndKeep(fmt::format(
         "augur: {}: {} returned None: such a response is not scored, has no part in its group's mean "
         "and advantage 0, and counts as not right in evaluations (reward/unscored)\n",
-        options_.key, options_.name);
+        options_.key, options_.name));
   }
 
   const RewardWorkerOptions options_;
@@ -414,6 +425,7 @@ class RewardWorkers::Pool {
   std::deque<Task> queue_;
   double mean_seconds_ = 1;  // that a response took lately
   bool shown_ = false, told_of_none_ = false, all_loaded_ = false, slow_groups_ = false;
+  std::string told_;  // since the last outcome
   std::atomic<bool> takes_groups_ = false;
   std::promise<void> loaded_;
   std::atomic<int64_t> restarts_ = 0;

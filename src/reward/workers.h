@@ -22,6 +22,7 @@ struct RewardOutcome {
   std::string error = {};                      // why it failed, in a line
   std::map<std::string, double> figures = {};  // the other numbers of a result that was a dict
   std::optional<std::string> answer = {};      // its "pred", what the response votes for
+  std::string told = {};                       // what was written to stderr about it, or before it
 };
 
 struct RewardWorkerOptions {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/stop_signals.h"
+#include "base/tell.h"
 #include "ops/parallel/ranks.h"
 #include "rollout/rollout_bytes.h"
 
@@ -78,6 +80,7 @@ void PutScore(const Score& score, ByteWriter* out) {
   out->Put(score.failed);
   out->Put(score.answer);
   out->Put(score.error);
+  out->Put(score.told);
   out->Put(score.figures.size());
   for (const auto& [name, value] : score.figures) {
     out->Put(name);
@@ -93,6 +96,7 @@ Score GetScore(ByteReader* in) {
   in->Get(&score.failed);
   in->Get(&score.answer);
   in->Get(&score.error);
+  in->Get(&score.told);
   for (auto left = in->Next<size_t>(); left > 0; --left) {
     const auto name = in->Next<std::string>();
     in->Get(&score.figures[name]);
@@ -149,14 +153,23 @@ std::vector<Score> ScoresOfRanks(std::vector<std::future<Score>>* pending,
   const Ranks ranks = Ranks::World();
   std::vector<Score> all(pending->size());
   ByteWriter mine;
-  ranks.Together([&] {
+  static bool told = false;  // in this process, what a function's first fault was
+  const auto wait = [&] {
     for (size_t i = 0; i < pending->size(); ++i) {
       if (!(*pending)[i].valid()) continue;
       if (before) before(i);
       all[i] = (*pending)[i].get();
       if (ranks.alone()) continue;
+      told |= !all[i].told.empty();
       mine.Put(i);
       PutScore(all[i], &mine);
+    }
+  };
+  ranks.Together([&] {
+    try {
+      wait();
+    } catch (const Stopped&) {
+      if (ranks.alone()) throw;
     }
   });
   if (ranks.alone()) return all;
@@ -164,6 +177,8 @@ std::vector<Score> ScoresOfRanks(std::vector<std::future<Score>>* pending,
     for (ByteReader in(bytes); !in.done();) {
       const auto place = in.Next<size_t>();
       all.at(place) = GetScore(&in);
+      // What another rank told was heard by nobody: the first alone prints.
+      if (!all[place].told.empty() && !std::exchange(told, true)) Tell("{}", all[place].told);
     }
   }
   return all;

@@ -18,7 +18,9 @@ std::vector<Rollout> GenerateOnRanks(Engine& engine, std::span<const GenerateReq
                                      const SamplingOptions& options, const GenerateHooks& hooks = {});
 
 // The scores that Scorer::Start promised, by place: each rank has begun those of its own responses, and all
-// get all. `before` is called before each of this rank's is waited for.
+// get all. `before` is called before each of this rank's is waited for. A signal that asks to stop throws
+// Stopped in a process alone; of several ranks, each leaves the rest of its own unscored, and all must ask
+// each other then.
 std::vector<Score> ScoresOfRanks(std::vector<std::future<Score>>* pending,
                                  const std::function<void(size_t place)>& before = {});
 

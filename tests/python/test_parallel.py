@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from conftest import ROOT, run_augur
 from train_runs import (
@@ -373,6 +376,53 @@ def test_sigterm_to_torchrun_saves_and_ends_all(tmp_path, guesser):
     steps = read_metrics(tmp_path / "run")[-1]["step"]
     assert (tmp_path / "run" / "checkpoints" / f"global_step_{steps}").is_dir()
     assert "stopped by SIGTERM" in out
+
+
+@pytest.mark.slow
+def test_a_signal_is_heeded_while_a_function_is_awaited(tmp_path, guesser):
+    flag = tmp_path / "slow"
+    code = "import os, time\n\ndef score(data_source, solution_str, ground_truth, extra_info):\n"
+    code += f"    time.sleep(20 if os.path.exists({str(flag)!r}) else 0)\n    return float(len(solution_str))\n"
+    (tmp_path / "reward.py").write_text(code)
+    changes = dict(reward__python=f"{tmp_path / 'reward.py'}:score", reward__workers=1, reward__timeout_s=60)
+    process = start_ranks(2, "train", long_config(tmp_path, guesser, "run", checkpoint__every=0, **changes))
+    wait_for_step(tmp_path / "run", 1, process)
+    flag.touch()
+    time.sleep(2)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert "stopped by SIGTERM" in out and "saved" in out
+    assert time.monotonic() - began < 15  # torchrun kills after 30 s
+
+
+@pytest.mark.slow
+def test_the_first_fault_of_a_function_is_told_whoever_meets_it(tmp_path, guesser):
+    (tmp_path / "reward.py").write_text(
+        "import os\n\ndef score(data_source, solution_str, ground_truth, extra_info):\n"
+        "    if os.environ['RANK'] == '1':\n        raise ValueError('on the second rank')\n    return 0.0\n"
+    )
+    changes = dict(reward__python=f"{tmp_path / 'reward.py'}:score", reward__workers=1, reward__max_errors=0.99)
+    changes |= dict(run__deterministic="true", train__steps=2)  # prompts are dealt out in turn
+    done = run_ranks(2, "train", long_config(tmp_path, guesser, "run", **changes))
+    assert read_metrics(tmp_path / "run")[-1]["data"]["reward/errors"] > 0
+    assert done.stderr.count("Traceback (most recent call last):") == 1
+    assert done.stderr.count("ValueError: on the second rank") == 1
+
+
+@pytest.mark.slow
+def test_lines_before_one_that_overflows_are_scored(tmp_path, guesser):
+    model = AutoModelForCausalLM.from_pretrained(guesser[0], dtype=torch.float32)
+    with torch.no_grad():
+        model.lm_head.weight[5, 0] = -3.3e38
+    model.save_pretrained(tmp_path)
+    shutil.copy(guesser[0] / "tokenizer.json", tmp_path)
+    lines = "".join(json.dumps({"tokens": tokens}) + "\n" for tokens in ([1, 2, 3], [2, 3], [1, 5, 7], [1, 2]))
+    alone = run_augur("score", tmp_path, "--batch-tokens", "3", stdin=lines, check=False)
+    ranks = run_ranks(2, "score", tmp_path, "--batch-tokens", "3", stdin=lines, check=False)
+    assert alone.stdout.count("\n") == ranks.stdout.count("\n") == 2
+    assert "augur: line 3: a log-probability is not finite" in alone.stderr
+    assert ranks.stderr.count("line 3: a log-probability is not finite") == 1
 
 
 @pytest.mark.slow

@@ -296,8 +296,10 @@ void Loop::FinishStep() {
     }
     if (step_ > 0) seconds_ += SecondsSince(start);
   }
-  Log(*unlogged_);
-  if (evaluates && setup_.evaluated && ranks_.first()) setup_.evaluated();
+  ranks_.OnFirst([&] {
+    Log(*unlogged_);
+    if (evaluates && setup_.evaluated) setup_.evaluated();
+  });
   if (step_ == 0) {
     StartProgress();  // the time left is that of steps
   } else {
@@ -313,7 +315,6 @@ void Loop::StartProgress() {
 }
 
 void Loop::Log(const Metrics& figures) {
-  if (!ranks_.first()) return;
   AppendMetrics(run_, step_, figures);
   if (tensorboard_) tensorboard_->Write(step_, figures);
   if (setup_.logged) setup_.logged(step_, figures);
