@@ -95,6 +95,7 @@ def test_runs_are_shared_out_among_processes(comparison):
         assert one["curves"]["reward"] == other["curves"]["reward"]
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_with_another_number_of_processes(comparison):
     comparison.write_text(
         comparison.read_text().replace(", run.threads=2", "").replace("train.steps=3", "train.steps=1")

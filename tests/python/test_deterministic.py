@@ -25,7 +25,7 @@ SHAPE = dict(
 EXPERTS = dict(moe_intermediate_size=128, num_experts=8, num_experts_per_tok=2)
 
 
-@pytest.fixture(scope="session", params=["dense", "experts"])
+@pytest.fixture(scope="session", params=["dense", pytest.param("experts", marks=pytest.mark.slow)])
 def model(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp(request.param)
     torch.manual_seed(0)

@@ -170,6 +170,7 @@ def one_cell(grid):
     return grid.parent / "out" / "none" / "lr_factor-1.updates_per_batch-2" / "seed-0"
 
 
+@pytest.mark.slow
 def test_more_steps_are_trained_and_fewer_are_read_from_what_is_there(grid):
     run = one_cell(grid)
     frontier = grid.parent / "out" / "frontier.json"

@@ -352,6 +352,7 @@ def test_ctrl_c_keeps_what_is_there(models, tmp_path):
     assert sum(len(r["tokens"]) for r in rollouts) == stats["new_tokens"]
 
 
+@pytest.mark.slow
 def test_smollm2_greedy_text_is_transformers():
     """The real model."""
     directory = smollm2_model()

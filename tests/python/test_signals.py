@@ -175,15 +175,19 @@ def test_two_signals_at_once_count_as_one(tmp_path, policy):
 
 
 def test_timeout_ends_a_run_with_its_work_saved(tmp_path, policy):
-    for number in range(4):
-        run = tmp_path / f"run{number}"
+    running = {}
+    for number in range(2):
         config = small_config(tmp_path, policy, f"run{number}", checkpoint__every=0, train__steps=100000)
-        done = subprocess.run(["timeout", "4", PROGRAM, "train", config], capture_output=True, text=True)
-        assert done.returncode == 124 and "saved" in done.stdout, done
+        command = ["timeout", "4", PROGRAM, "train", config]
+        running[tmp_path / f"run{number}"] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    for run, process in running.items():
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 124 and "saved" in out, out
         every = list(range(stands_at(run) + 1))
         assert steps_of(run) in (every, every[:-1])  # the last has no line while its evaluation is to come
 
 
+@pytest.mark.slow
 def test_a_run_whose_reader_is_gone_saves_its_work(tmp_path, policy):
     """As with `augur train CONFIG 2>&1 | head`."""
     settings = dict(checkpoint__every=0, eval__every=0, train__steps=100000, log__console="true")

@@ -96,6 +96,7 @@ def test_words_of_any_length_merge_alike(tmp_path):
     assert_same_ids(tmp_path, tokenizer, texts)
 
 
+@pytest.mark.slow
 def test_every_character_class_is_that_of_tokenizers(tmp_path):
     """Each code point between a letter, a digit, a space and itself, under every pattern."""
     points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]

@@ -157,6 +157,7 @@ def test_invalid_utf8_is_named():
     assert done.returncode == 2 and b"line 1: not valid JSON" in done.stderr
 
 
+@pytest.mark.slow
 def test_hostile_responses_are_scored():
     shapes = [*"{}(-$", "\\boxed{", "\\text{", "\\frac", "Answer:", "#### ", "1,", "* ", "<answer>"]
     responses = [shape * (2_000_000 // len(shape)) for shape in shapes]
