@@ -1,7 +1,7 @@
 #include "kernels/gpu_generation.h"
 
+#include <charconv>
 #include <cstdlib>
-#include <regex>
 #include <string>
 
 #include "base/error.h"
@@ -21,12 +21,16 @@ int NamedGpuGeneration() {
   const char* value = std::getenv("AUGUR_GPU");
   const std::string name = value == nullptr ? "" : value;
   if (name.empty()) return 0;
-  std::smatch parts;
-  if (!std::regex_match(name, parts, std::regex("([1-9][0-9]?)\\.([0-9])"))) {
+  const char* end = name.data() + name.size();
+  int major = 0;
+  const auto [point, fault] = std::from_chars(name.data(), end, major);
+  const bool written =
+      fault == std::errc() && end - point == 2 && point[0] == '.' && point[1] >= '0' && point[1] <= '9';
+  if (!written || major < 1 || major > 99) {
     throw Error("AUGUR_GPU=" + name, "names no compute capability",
                 "write one as 8.0, or leave it unset for that of the GPU");
   }
-  return 10 * std::stoi(parts[1]) + std::stoi(parts[2]);
+  return 10 * major + (point[1] - '0');
 }
 
 int ChooseGpuGeneration(int named, int present) {
