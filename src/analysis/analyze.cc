@@ -210,23 +210,22 @@ std::filesystem::path SeedFolder(const RlConfig& config, const AnalyzeOptions& o
 }
 
 void MeasureSeeds(const RlConfig& config, const AnalyzeOptions& options, const std::filesystem::path& folder,
-                  const std::function<void(int64_t done, int64_t outside)>& progress) {
+                  const std::function<void(int64_t outside)>& progress) {
   CheckAnalyzable(config);
   SetThreads(config.run.threads);
   std::optional<Laboratory> laboratory;
   int64_t outside = 0;
   for (int64_t i = 0; i < options.seeds; ++i) {
     const int64_t seed = config.run.seed + i;
-    if (!std::filesystem::exists(SeedFile(folder, seed))) {
-      const std::unique_ptr<Claim> claim = Claim::Take(folder / "claims", fmt::format("seed-{}", seed));
-      if (claim && !std::filesystem::exists(SeedFile(folder, seed))) {
-        if (!laboratory) laboratory.emplace(config, options);
-        const SeedRecord record = laboratory->Run(seed);
-        WriteSeedRecord(folder, seed, record);
-        outside += CountOutside(record);
-      }
-    }
-    progress(i + 1, outside);
+    const std::filesystem::path file = SeedFile(folder, seed);
+    if (std::filesystem::exists(file)) continue;
+    const std::unique_ptr<Claim> claim = Claim::Take(folder / "claims", fmt::format("seed-{}", seed));
+    if (!claim || std::filesystem::exists(file)) continue;
+    if (!laboratory) laboratory.emplace(config, options);
+    const SeedRecord record = laboratory->Run(seed);
+    WriteSeedRecord(folder, seed, record);
+    outside += CountOutside(record);
+    progress(outside);
   }
 }
 

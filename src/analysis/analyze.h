@@ -36,10 +36,10 @@ std::filesystem::path SeedFolder(const RlConfig& config, const AnalyzeOptions& o
 void CheckAnalyzable(const RlConfig& config);
 
 // Measures each seed that has no record in `folder` and that no other process is at, and writes its record.
-// Everything starts from the model as it is on disk, for each seed anew. `progress` is called with the seeds
-// gone through and the outside tokens found.
+// Everything starts from the model as it is on disk, for each seed anew. `progress` is called after each with
+// the outside tokens found so far.
 void MeasureSeeds(const RlConfig& config, const AnalyzeOptions& options, const std::filesystem::path& folder,
-                  const std::function<void(int64_t done, int64_t outside)>& progress);
+                  const std::function<void(int64_t outside)>& progress);
 
 // How many of the seeds have a record.
 int64_t CountMeasured(const RlConfig& config, const AnalyzeOptions& options,

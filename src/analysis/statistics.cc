@@ -84,7 +84,8 @@ PairedTest TestDifferences(std::span<const double> differences) {
   test.count = static_cast<int64_t>(differences.size());
   test.mean = Mean(differences);
   test.standard_error = StandardError(differences);
-  test.t = test.mean / test.standard_error;
+  // Differences that are all equal, as those of counts may be, say nothing of how they vary.
+  test.t = test.standard_error > 0 ? test.mean / test.standard_error : kUndefined;
   test.p = std::isnan(test.t) ? kUndefined : StudentTwoSided(test.t, static_cast<double>(test.count - 1));
   test.below = std::ranges::count_if(differences, [](double x) { return x < 0; });
   test.above = std::ranges::count_if(differences, [](double x) { return x > 0; });

@@ -39,6 +39,15 @@ std::string ProcessSpace() {
 
 std::string Owner() { return ProcessSpace() + " " + std::to_string(::getpid()); }
 
+// Ended, but not yet collected by whoever started it.
+bool IsZombie(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  const size_t name_end = text.rfind(')');  // a program's name may hold anything
+  return name_end != std::string::npos && text.substr(name_end).starts_with(") Z");
+}
+
 // Whether the owner is known to be dead. Of other machines, some of which may bear the same name, nothing is
 // known.
 bool OwnerIsGone(const fs::path& file) {
@@ -47,7 +56,7 @@ bool OwnerIsGone(const fs::path& file) {
   std::ifstream text(file);
   if (!(text >> host >> boot >> space >> pid)) return false;
   if (host + " " + boot + " " + space != ProcessSpace()) return false;
-  return ::kill(pid, 0) != 0 && errno == ESRCH;
+  return (::kill(pid, 0) != 0 && errno == ESRCH) || IsZombie(pid);
 }
 
 // Creates the file with this process as its owner; false where it exists.
@@ -59,7 +68,10 @@ bool CreateOnce(const fs::path& file) {
       fd >= 0 && ::write(fd, owner.data(), owner.size()) == static_cast<ssize_t>(owner.size());
   const int fault = errno;
   if (fd >= 0) ::close(fd);
-  if (!written) throw Error(file.string(), std::strerror(fault), "see that the folder can be written");
+  if (!written) {
+    if (fd >= 0) ::unlink(file.c_str());  // nobody would give it back
+    throw Error(file.string(), std::strerror(fault), "see that the folder can be written");
+  }
   return true;
 }
 

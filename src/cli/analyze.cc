@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/exit_code.h"
 #include "cli/flag_checks.h"
 #include "cli/processes.h"
 #include "cli/study_run.h"
@@ -25,23 +26,28 @@ namespace {
 
 // As many as a training step may have responses.
 constexpr int64_t kMostSequences = 1 << 20;
+// More is a slip of the pen.
+constexpr int64_t kMostWarmup = 1 << 20, kMostPreceding = 1 << 10, kMostDecomposed = 1 << 20;
 
 struct AnalyzeFlags {
   std::string config;
   std::vector<std::string> overrides;
-  std::vector<std::string> divergences;
+  std::string divergences;  // separated by commas; empty for all
   AnalyzeOptions options;
   int64_t workers = 1;
   bool worker = false;
 };
 
-std::vector<Proximity> ParseDivergences(const std::vector<std::string>& names) {
+std::vector<Proximity> ParseDivergences(const std::string& names) {
   std::vector<Proximity> chosen;
-  for (const std::string& name : names) {
+  if (names.empty()) return chosen;
+  for (const std::string& name : CLI::detail::split(names, ',')) {
+    if (std::ranges::find(kDivergenceNames, name) == std::end(kDivergenceNames)) {
+      throw UnknownName("--divergences", "divergence", name, kDivergenceNames);
+    }
     const auto divergence = ParseName<Proximity>("--divergences", "divergence", name);
-    if (!IsDivergence(divergence) || std::ranges::find(chosen, divergence) != chosen.end()) {
-      throw Error("--divergences", fmt::format("'{}' is no divergence, or is there twice", name),
-                  fmt::format("write some of {}", fmt::join(kDivergenceNames, ",")));
+    if (std::ranges::find(chosen, divergence) != chosen.end()) {
+      throw Error("--divergences", fmt::format("'{}' is there twice", name), "write it once");
     }
     chosen.push_back(divergence);
   }
@@ -73,15 +79,16 @@ void PrintAnalysis(const Json& divergence) {
   }
 }
 
-// False where a signal asked to stop.
-bool MeasureAll(const RlConfig& config, const AnalyzeFlags& arguments, const AnalyzeOptions& options,
-                const std::filesystem::path& folder) {
-  Progress bar("analyze", "seed", options.seeds, {.shown = config.log.console, .plain_interval = 0});
-  if (arguments.workers == 1) {
-    MeasureSeeds(config, options, folder, [&](int64_t done, int64_t outside) {
-      bar.Update(done, fmt::format("{} tokens outside", outside));
-    });
-    return true;
+CopiesEnd MeasureAll(const RlConfig& config, const AnalyzeFlags& arguments, const AnalyzeOptions& options,
+                     const std::filesystem::path& folder) {
+  const bool alone = arguments.workers == 1;
+  int64_t done = CountMeasured(config, options, folder);
+  Progress bar("analyze", "seed", options.seeds,
+               {.shown = config.log.console, .begin = done, .plain_interval = alone ? 0.0 : 10.0});
+  if (alone) {
+    MeasureSeeds(config, options, folder,
+                 [&](int64_t outside) { bar.Update(++done, fmt::format("{} tokens outside", outside)); });
+    return CopiesEnd::kDone;
   }
   CheckAnalyzable(config);
   return RunCopies(static_cast<int>(arguments.workers), "--worker", [&] {
@@ -93,6 +100,10 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
   AnalyzeOptions options = arguments.options;
   options.divergences = ParseDivergences(arguments.divergences);
   RlConfig config = ReadRlConfig(arguments.config, arguments.overrides);
+  if (config.run.seed > kLastFirstSeed) {
+    throw Error("run.seed", fmt::format("there are no {} seeds from {} on", options.seeds, config.run.seed),
+                "take a smaller one");
+  }
   const std::filesystem::path run = config.run.dir;
   if (std::filesystem::exists(run / "metrics.jsonl") || std::filesystem::exists(run / "checkpoints")) {
     throw Error(
@@ -105,10 +116,11 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
   const std::filesystem::path folder = SeedFolder(config, options);
   if (arguments.worker) {
     EndWithParent();
-    MeasureSeeds(config, options, folder, [](int64_t, int64_t) {});
+    MeasureSeeds(config, options, folder, [](int64_t) {});
     return;
   }
-  if (!MeasureAll(config, arguments, options, folder)) {
+  const CopiesEnd end = MeasureAll(config, arguments, options, folder);
+  if (end == CopiesEnd::kStopped) {
     fmt::print("stopped; the same command goes on from there\n");
     return;
   }
@@ -118,13 +130,15 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
   WriteFileAtomically(run / "analysis_tokens.csv", result.csv);
   WriteReport(std::vector{run}, run / "report.html");
   for (const Json& divergence : result.analysis["divergences"]) PrintAnalysis(divergence);
-  if (const int64_t absent = options.seeds - CountMeasured(config, options, folder); absent > 0) {
+  const int64_t absent = options.seeds - CountMeasured(config, options, folder);
+  if (absent > 0) {
     fmt::print(
         "{} of {} seeds are left out: other processes are at them, or ended before they were done; the same "
         "command goes on with those nobody is at\n",
         absent, options.seeds);
   }
   fmt::print("\n{}\n", (run / "report.html").string());
+  if (end == CopiesEnd::kKilled && absent > 0) throw ExitCode{1};
 }
 
 }  // namespace
@@ -151,17 +165,17 @@ void AddAnalyzeCommand(CLI::App& app) {
       ->check(Within(1, kMostSequences))
       ->capture_default_str();
   command->add_option("--warmup", options.warmup, "Training steps before the batch that is measured")
-      ->check(AtLeast(0))
+      ->check(Within(0, kMostWarmup))
       ->capture_default_str();
   command
       ->add_option("--preceding", options.preceding,
                    "Minibatches of the batch learned from before the measured one")
-      ->check(AtLeast(0))
+      ->check(Within(0, kMostPreceding))
       ->capture_default_str();
   command
       ->add_option("--decompose", options.decomposed,
                    "Outside tokens of a seed whose change is split by cause")
-      ->check(AtLeast(0))
+      ->check(Within(0, kMostDecomposed))
       ->capture_default_str();
   command
       ->add_option("--workers", arguments->workers,
@@ -169,11 +183,9 @@ void AddAnalyzeCommand(CLI::App& app) {
       ->check(Within(1, kMostWorkers))
       ->capture_default_str();
   command->add_flag("--worker", arguments->worker)->group("");
-  command
-      ->add_option(
-          "--divergences", arguments->divergences,
-          fmt::format("Which divergences: some of {}; all by default", fmt::join(kDivergenceNames, ",")))
-      ->delimiter(',');
+  command->add_option(
+      "--divergences", arguments->divergences,
+      fmt::format("Which divergences: some of {}; all by default", fmt::join(kDivergenceNames, ",")));
   command->callback([arguments] { RunAnalyze(*arguments); });
 }
 

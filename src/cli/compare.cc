@@ -13,6 +13,7 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/compare_file.h"
+#include "cli/exit_code.h"
 #include "cli/flag_checks.h"
 #include "cli/study_figures.h"
 #include "cli/study_run.h"
@@ -59,6 +60,7 @@ Plan MakePlan(const CompareFlags& arguments) {
     if (plan.dir.empty()) plan.dir = file.dir;
     if (plan.seeds == 0) plan.seeds = file.seeds;
     for (CompareArm& arm : file.arms) {
+      RefuseKeysOfArm(arm, overrides);
       arm.overrides.insert(arm.overrides.end(), overrides.begin(), overrides.end());
       const bool taken =
           std::ranges::any_of(plan.arms, [&](const CompareArm& a) { return a.name == arm.name; });
@@ -92,7 +94,8 @@ std::vector<StudyRun> StudyRunsOf(const Plan& plan, const CompareFlags& argument
   return runs;
 }
 
-void PrintComparison(const Json& comparison) {
+// Returns how many runs are not finished.
+size_t PrintComparison(const Json& comparison) {
   size_t width = 12;
   for (const Json& arm : comparison["arms"]) width = std::max(width, arm["name"].get<std::string>().size());
   const std::string baseline = "minus " + comparison["baseline"].get<std::string>();
@@ -132,20 +135,22 @@ void PrintComparison(const Json& comparison) {
   const size_t seeds = comparison["seeds"].size();
   fmt::print("{} seed{}; {:.4g}% intervals by Student's t over seeds, p by the paired t test\n", seeds,
              seeds == 1 ? "" : "s", 100 * comparison["level"].get<double>());
-  if (seeds >= static_cast<size_t>(kFewSeeds)) return;
-  Tell("augur: warning: {} little; take at least {} (--seeds {})\n",
-       seeds == 1 ? "1 seed says" : fmt::format("{} seeds say", seeds), kFewSeeds, kComparedSeeds);
+  if (seeds < static_cast<size_t>(kFewSeeds)) {
+    Tell("augur: warning: {} little; take at least {} (--seeds {})\n",
+         seeds == 1 ? "1 seed says" : fmt::format("{} seeds say", seeds), kFewSeeds, kComparedSeeds);
+  }
+  return unfinished;
 }
 
-// False where a signal asked to stop.
-bool TrainOneByOne(std::span<const StudyRun> runs) {
+CopiesEnd TrainOneByOne(const fs::path& dir, std::span<const StudyRun> runs) {
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (IsDone(runs[i].config)) continue;
+    const std::unique_ptr<Claim> claim = ClaimRun(dir, runs[i]);
+    if (!claim) continue;
     const std::string arm = runs[i].name.substr(0, runs[i].name.rfind('/'));
     Tell("[{}/{}] {}, seed {}\n", i + 1, runs.size(), arm, runs[i].config.run.seed);
-    if (!TrainStudyRun(runs[i].config)) return false;
+    if (!TrainStudyRun(runs[i].config)) return CopiesEnd::kStopped;
   }
-  return true;
+  return CopiesEnd::kDone;
 }
 
 void RunCompare(const CompareFlags& arguments) {
@@ -154,7 +159,8 @@ void RunCompare(const CompareFlags& arguments) {
   if (arguments.worker) return WorkThrough(runs, {.dir = plan.dir});
   for (const StudyRun& run : runs) IsDone(run.config);  // refuses runs of another configuration
   const int64_t workers = StudyWorkers(arguments.workers, runs);
-  if (!(workers > 1 ? DealOut("compare", workers, runs) : TrainOneByOne(runs))) {
+  const CopiesEnd end = workers > 1 ? DealOut("compare", workers, runs) : TrainOneByOne(plan.dir, runs);
+  if (end == CopiesEnd::kStopped) {
     fmt::print("stopped; the same command goes on from there\n");
     return;
   }
@@ -169,8 +175,9 @@ void RunCompare(const CompareFlags& arguments) {
   WriteFileAtomically(plan.dir / "compare.json", comparison.dump() + "\n");
   WriteFileAtomically(plan.dir / "compare.csv", ComparisonCsv(arms));
   WriteReport(std::vector{plan.dir}, plan.dir / "report.html");
-  PrintComparison(comparison);
+  const size_t unfinished = PrintComparison(comparison);
   fmt::print("{}\n", (plan.dir / "report.html").string());
+  if (end == CopiesEnd::kKilled && unfinished > 0) throw ExitCode{1};
 }
 
 }  // namespace
@@ -199,7 +206,7 @@ void AddCompareCommand(CLI::App& app) {
                    fmt::format("How many seeds; by default the file's, or {}", kComparedSeeds))
       ->check(Within(1, kMostSeeds));
   command->add_option("--first-seed", arguments->first_seed, "The first of them")
-      ->check(AtLeast(0))
+      ->check(Within(0, kLastFirstSeed))
       ->capture_default_str();
   command
       ->add_option("--workers", arguments->workers,
@@ -210,7 +217,7 @@ void AddCompareCommand(CLI::App& app) {
   command->add_option("--dir", arguments->dir,
                       "Where the runs go; by default the file's dir, or runs/ and its name");
   command->add_option("--level", arguments->level, "Of the confidence intervals")
-      ->check(CLI::Range(0.5, 0.999))
+      ->check(Between(0.5, 0.999))
       ->capture_default_str();
   command->callback([arguments] { RunCompare(*arguments); });
 }

@@ -94,7 +94,7 @@ CompareFile ReadCompareFile(const std::string& path) {
   const YamlNode root = Load(path);
   const std::string stem = fs::path(path).stem().string();
   const YamlNode* arms = root.Find("arms");
-  if (arms == nullptr) return {"", {{stem, path, {}}}, {}, 0};
+  if (arms == nullptr) return {"", {{stem, path, {}, {}}}, {}, 0};
   for (const auto& entry : root.entries) {
     if (std::ranges::find(kKeys, entry.first.scalar) == std::end(kKeys)) {
       throw UnknownName(Place(path, entry.first), "key", entry.first.scalar, kKeys);
@@ -122,7 +122,7 @@ CompareFile ReadCompareFile(const std::string& path) {
     const std::vector<std::string> own = Texts(path, changes);
     overrides.insert(overrides.end(), own.begin(), own.end());
     RefuseKeysOfStudy(overrides);
-    file.arms.push_back({name.scalar, config, overrides});
+    file.arms.push_back({name.scalar, config, overrides, own});
   }
   return file;
 }
@@ -130,6 +130,21 @@ CompareFile ReadCompareFile(const std::string& path) {
 bool Sets(std::span<const std::string> overrides, std::string_view key) {
   return std::ranges::any_of(
       overrides, [&](const std::string& text) { return text.starts_with(fmt::format("{}=", key)); });
+}
+
+void RefuseKeysOfArm(const CompareArm& arm, std::span<const std::string> changes) {
+  const auto key_of = [](const std::string& text) { return text.substr(0, text.find('=')); };
+  for (const std::string& change : changes) {
+    for (const std::string& own : arm.own) {
+      const std::string key = key_of(change), set = key_of(own);
+      const bool whole_mask = key == "mask" || key == "mask.preset";  // sets every field of it
+      if (key != set && !(whole_mask && set.starts_with("mask"))) continue;
+      throw Error(
+          change,
+          fmt::format("the arm '{}' sets {} itself, and would not be what its name says", arm.name, set),
+          "leave it out, or change the arm in its file");
+    }
+  }
 }
 
 void RefuseKeysOfStudy(std::span<const std::string> overrides) {

@@ -16,6 +16,7 @@ struct CompareArm {
   std::string name;
   std::string config;                  // a file of augur train's
   std::vector<std::string> overrides;  // "key=value"
+  std::vector<std::string> own;        // those of them that make it this arm
 };
 
 struct CompareFile {
@@ -40,6 +41,9 @@ struct CompareFile {
 // or, where a file has no arms, takes it as the configuration of one arm named after the file. Throws Error
 // naming file and line.
 CompareFile ReadCompareFile(const std::string& path);
+
+// Throws Error for a change to all arms that would undo what makes this one what it is.
+void RefuseKeysOfArm(const CompareArm& arm, std::span<const std::string> changes);
 
 // Throws Error where key=value pairs set what a study gives each of its runs.
 void RefuseKeysOfStudy(std::span<const std::string> overrides);

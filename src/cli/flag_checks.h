@@ -43,6 +43,19 @@ inline CLI::Validator Within(int64_t least, int64_t most) {
       "");
 }
 
+// A fraction; "nan" is none.
+inline CLI::Validator Between(double least, double most) {
+  return CLI::Validator(
+      [least, most](std::string& text) {
+        double value = 0;
+        const char* end = text.data() + text.size();
+        const auto [stop, fault] = std::from_chars(text.data(), end, value);
+        const bool within = fault == std::errc() && stop == end && value >= least && value <= most;
+        return within ? "" : fmt::format("'{}' is not within {} and {}", text, least, most);
+      },
+      "");
+}
+
 // A seed: 0 to 2^64 - 1.
 inline CLI::Validator Seed() {
   return CLI::Validator(

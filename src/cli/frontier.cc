@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/exit_code.h"
 #include "cli/flag_checks.h"
 #include "cli/frontier_plan.h"
 #include "cli/study_figures.h"
@@ -36,7 +37,8 @@ std::vector<StudyRun> StudyRunsOf(const FrontierPlan& plan) {
   return runs;
 }
 
-void Draw(const FrontierPlan& plan, std::span<const StudyRun> runs, double level) {
+// Returns how many runs are not finished.
+int64_t Draw(const FrontierPlan& plan, std::span<const StudyRun> runs, double level) {
   std::vector<FrontierArm> arms;
   for (size_t a = 0; a < plan.arms.size(); ++a) {
     arms.push_back({plan.arms[a], plan.rules[a], std::vector<std::vector<RunOutcome>>(CellCount(plan.axes))});
@@ -67,11 +69,17 @@ void Draw(const FrontierPlan& plan, std::span<const StudyRun> runs, double level
                PercentAndInterval(arm["surviving"]), against.is_null() ? "" : PercentAndInterval(against),
                against.is_null() ? "" : PValue(against), fmt::format("{}/{}", broken, counted));
   }
-  if (frontier["unfinished"] != 0) {
+  const auto unfinished = frontier["unfinished"].get<int64_t>();
+  if (unfinished != 0) {
     fmt::print("{} of {} runs are not finished; the same command goes on with those nobody else is at\n",
-               frontier["unfinished"].get<int64_t>(), plan.runs.size());
+               unfinished, plan.runs.size());
   }
+  fmt::print(
+      "{} seed{}; {:.4g}% bootstrap intervals over seeds, too narrow for few of them; p by the paired t "
+      "test\n",
+      plan.seeds.size(), plan.seeds.size() == 1 ? "" : "s", 100 * level);
   fmt::print("{}\n", (plan.dir / "report.html").string());
+  return unfinished;
 }
 
 void RunFrontier(const FrontierFlags& flags) {
@@ -80,11 +88,13 @@ void RunFrontier(const FrontierFlags& flags) {
   if (flags.worker) return WorkThrough(runs, {.dir = plan.dir, .keep_weights = flags.keep_weights});
   for (const StudyRun& run : runs) IsDone(run.config);  // refuses runs of another configuration
   const int64_t workers = flags.draw ? 0 : StudyWorkers(flags.workers, runs);
-  if (workers > 0 && !DealOut("frontier", workers, runs)) {
+  const CopiesEnd end = workers > 0 ? DealOut("frontier", workers, runs) : CopiesEnd::kDone;
+  if (end == CopiesEnd::kStopped) {
     fmt::print("stopped; the same command goes on from there\n");
     return;
   }
-  Draw(plan, runs, flags.level);
+  const int64_t unfinished = Draw(plan, runs, flags.level);
+  if (end == CopiesEnd::kKilled && unfinished > 0) throw ExitCode{1};
 }
 
 }  // namespace
@@ -117,7 +127,7 @@ void AddFrontierCommand(CLI::App& app) {
   command->add_option("--seeds", flags->plan.seeds, "How many seeds; by default the file's, or 4")
       ->check(Within(1, kMostSeeds));
   command->add_option("--first-seed", flags->plan.first_seed, "The first of them")
-      ->check(AtLeast(0))
+      ->check(Within(0, kLastFirstSeed))
       ->capture_default_str();
   command->add_option("--dir", flags->plan.dir,
                       "Where the runs go; by default the file's dir, or runs/ and its name");
@@ -126,7 +136,7 @@ void AddFrontierCommand(CLI::App& app) {
                    "How many runs at once on this machine; by default one a core, or one on a GPU")
       ->check(Within(1, kMostWorkers));
   command->add_option("--level", flags->level, "Of the confidence intervals")
-      ->check(CLI::Range(0.5, 0.999))
+      ->check(Between(0.5, 0.999))
       ->capture_default_str();
   command->add_flag("--draw", flags->draw, "Train nothing; draw what is there");
   command->add_flag("--keep-weights", flags->keep_weights,

@@ -153,6 +153,7 @@ FrontierPlan MakeFrontierPlan(const FrontierPlanOptions& options) {
   plan.base = file.arms.front().config;
   for (const CompareArm& arm : file.arms) {
     plan.arms.push_back(arm.name);
+    RefuseKeysOfArm(arm, changes);
     std::vector<std::string> words = arm.overrides;
     words.insert(words.end(), changes.begin(), changes.end());
     CheckOverrides(plan.axes, words);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -81,11 +82,11 @@ class Copies {
 
 }  // namespace
 
-bool RunCopies(int count, const std::string& flag, const std::function<void()>& waiting) {
+CopiesEnd RunCopies(int count, const std::string& flag, const std::function<void()>& waiting) {
   using namespace std::chrono_literals;
   const StopSignals signals;
   std::vector<std::string> words = OwnCommandLine();
-  words.push_back(flag);
+  words.insert(std::ranges::find(words, "--"), flag);  // what follows that is no flag
   Copies copies(count, words);
   bool stopping = false;
   while (copies.Running()) {
@@ -98,11 +99,12 @@ bool RunCopies(int count, const std::string& flag, const std::function<void()>& 
     std::this_thread::sleep_for(500ms);
   }
   if (copies.exit_code() != 0) throw ExitCode{copies.exit_code()};  // it has said why
-  if (copies.killed() != 0 && !stopping) {
-    Tell("augur: warning: a process was ended by signal {} ({})\n", copies.killed(),
-         ::strsignal(copies.killed()));
-  }
-  return StopSignals::Received() == nullptr;
+  if (StopSignals::Received() != nullptr) return CopiesEnd::kStopped;
+  if (copies.killed() == 0) return CopiesEnd::kDone;
+  Tell(
+      "augur: warning: a process was ended by signal {} ({}); where memory is short, --workers takes fewer\n",
+      copies.killed(), ::strsignal(copies.killed()));
+  return CopiesEnd::kKilled;
 }
 
 void EndWithParent() { ::prctl(PR_SET_PDEATHSIG, SIGTERM); }

@@ -3,18 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <thread>
 #include <vector>
 
 #include "analysis/inputs.h"
-#include "base/claim.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_lock.h"
 #include "base/tell.h"
-#include "cli/processes.h"
 #include "config/read.h"
 #include "config/write.h"
 #include "metrics/metrics_file.h"
@@ -78,7 +75,7 @@ bool HasEnded(const RlConfig& config) {
 
 bool IsDone(const RlConfig& config) {
   const fs::path run = config.run.dir;
-  if (!fs::exists(run / kBreakdownFile) && !fs::exists(run / "summary.json")) return false;
+  if (!fs::exists(run / "config.yaml")) return false;
   ExpectSameConfig(config);
   ExpectSameInputs(config);
   return HasEnded(config);
@@ -93,7 +90,7 @@ bool TrainStudyRun(const RlConfig& config) {
   try {
     return RunTraining(config, options).stopped_by.empty();
   } catch (const NotFiniteError& error) {
-    Tell("augur: warning: {}\n", error.what());
+    Tell("augur: warning: {}: {}\n", config.run.dir, error.what());
     WriteFileAtomically(fs::path(config.run.dir) / kBreakdownFile,
                         Json({{"note", error.what()}}).dump() + "\n");
     return true;
@@ -128,16 +125,22 @@ int64_t StudyWorkers(int64_t wanted, std::span<const StudyRun> runs) {
   return std::min(std::max<int64_t>(1, cores / threads), left);
 }
 
+std::unique_ptr<Claim> ClaimRun(const fs::path& dir, const StudyRun& run) {
+  if (IsDone(run.config)) return nullptr;
+  std::string name = run.name;
+  std::ranges::replace(name, '/', '_');
+  std::unique_ptr<Claim> claim = Claim::Take(dir / "claims", name);
+  if (!claim || IsDone(run.config) || !IsFree(run.config.run.dir)) return nullptr;
+  return claim;
+}
+
 void WorkThrough(std::span<const StudyRun> runs, const WorkOptions& options) {
   EndWithParent();
   for (bool trained = true; trained;) {
     trained = false;
     for (const StudyRun& run : runs) {
-      if (IsDone(run.config)) continue;
-      std::string name = run.name;
-      std::ranges::replace(name, '/', '_');
-      const std::unique_ptr<Claim> claim = Claim::Take(options.dir / "claims", name);
-      if (!claim || IsDone(run.config) || !IsFree(run.config.run.dir)) continue;
+      const std::unique_ptr<Claim> claim = ClaimRun(options.dir, run);
+      if (!claim) continue;
       if (!TrainStudyRun(run.config)) return;
       trained = true;
       if (options.keep_weights) continue;
@@ -148,7 +151,7 @@ void WorkThrough(std::span<const StudyRun> runs, const WorkOptions& options) {
   }
 }
 
-bool DealOut(const std::string& study, int64_t workers, std::span<const StudyRun> runs) {
+CopiesEnd DealOut(const std::string& study, int64_t workers, std::span<const StudyRun> runs) {
   std::vector<bool> ended(runs.size());
   const auto count_ended = [&] {
     for (size_t i = 0; i < runs.size(); ++i) ended[i] = ended[i] || HasEnded(runs[i].config);

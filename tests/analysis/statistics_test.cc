@@ -44,7 +44,7 @@ TEST(Statistics, StudentTailsAgreeWithScipy) {
 TEST(Statistics, EqualDifferencesHaveNoPValueAndNoneDoNotCrash) {
   EXPECT_TRUE(std::isnan(TestDifferences(std::vector{0.0, 0.0, 0.0}).p));
   EXPECT_TRUE(std::isnan(TestDifferences({}).p));
-  EXPECT_EQ(TestDifferences(std::vector{2.0, 2.0}).p, 0);
+  EXPECT_TRUE(std::isnan(TestDifferences(std::vector{2.0, 2.0}).p));
 }
 
 TEST(Statistics, MeanIntervalAgreesWithScipy) {

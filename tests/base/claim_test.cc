@@ -53,6 +53,9 @@ TEST_F(ClaimTest, OfAProcessThatDiedCanBeTakenOver) {
     Claim::Take(folder_, "run").release();  // dies with it
     ::_exit(0);
   }
+  siginfo_t ended;
+  ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
+  EXPECT_TRUE(Claim::Take(folder_, "run"));  // a zombie will not go on
   ::waitpid(child, nullptr, 0);
   const std::unique_ptr<Claim> next = Claim::Take(folder_, "run");
   EXPECT_TRUE(next);

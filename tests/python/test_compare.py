@@ -2,12 +2,17 @@
 
 import csv
 import json
+import os
 import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from conftest import ROOT, run_augur
+from conftest import PROGRAM, ROOT, run_augur
 from train_runs import write_guesses
 
 SMALL = [
@@ -90,7 +95,6 @@ def test_runs_are_shared_out_among_processes(comparison):
     shared = json.loads((out / "compare.json").read_text())
     run_augur("compare", comparison, "--seeds", 1, "--workers", 1, "--dir", out.with_name("one-by-one"))
     alone = json.loads((out.with_name("one-by-one") / "compare.json").read_text())
-    assert not (out.with_name("one-by-one") / "claims").exists()
     for one, other in zip(shared["arms"], alone["arms"], strict=True):
         assert one["curves"]["reward"] == other["curves"]["reward"]
 
@@ -106,6 +110,30 @@ def test_a_comparison_goes_on_with_another_number_of_processes(comparison):
     run_augur("compare", comparison, "--seeds", 3)
     assert json.loads((out / "compare.json").read_text())["seeds"] == [0, 1, 2]
     assert all("threads: 1\n" in file.read_text() for file in out.glob("*/*/config.yaml"))
+
+
+def test_one_that_trains_alone_leaves_to_others_what_they_are_at(comparison):
+    (comparison.parent / "out" / "claims").mkdir(parents=True)
+    (comparison.parent / "out" / "claims" / "clip_seed-0.1").write_text("elsewhere - - 1")
+    done = run_augur("compare", comparison, "--seeds", 1, "--workers", 1)
+    assert "1 of 2 runs are not finished" in done.stdout
+    assert (comparison.parent / "out" / "predictive").exists() and not (comparison.parent / "out" / "clip").exists()
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_are_no_success(comparison):
+    comparison.write_text(comparison.read_text().replace("train.steps=3", "train.steps=1000"))
+    command = [PROGRAM, "compare", comparison, "--seeds", "1", "--workers", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while len(list((comparison.parent / "out").glob("*/seed-0/metrics.jsonl"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.1)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert len(children) == 2 and process.returncode == 1
+    assert "ended by signal 9" in err and "--workers" in err and "2 of 2 runs are not finished" in out
 
 
 def test_a_run_that_another_process_is_at_is_not_finished_and_has_not_broken_down(comparison):
@@ -157,6 +185,14 @@ def test_a_run_that_broke_down_has_no_final_accuracy(comparison):
     assert predictive["collapsed"] == "1"
 
 
+def test_a_folder_where_other_settings_are_at_work_is_refused(comparison):
+    run_augur("compare", comparison, "--seeds", 1, "--workers", 1)
+    for run in (comparison.parent / "out").glob("*/seed-0"):
+        (run / "summary.json").unlink()  # as if they were still trained
+    done = run_augur("compare", comparison, "train.lr=1e-5", "--seeds", 2, check=False)
+    assert done.returncode == 2 and "train.lr" in done.stderr and "--dir" in done.stderr
+
+
 def test_a_finished_run_of_another_configuration_is_not_taken_for_this_one(comparison):
     run_augur("compare", comparison, "--seeds", 1)
     done = run_augur("compare", comparison, "train.lr=1e-5", "--seeds", 1, check=False)
@@ -205,6 +241,9 @@ def test_mistakes_in_the_file_are_named(comparison, text, message):
         (["run.dir=elsewhere"], "run.dir=elsewhere: every run of a study has a directory of its own; use --dir"),
         (["--seeds", 100_000_000_000], "100000000000 is not within 1 and 65536"),
         (["--workers", 1_000_000], "1000000 is not within 1 and 1024"),
+        (["--first-seed", 2**63 - 1], "9223372036854775807 is not within 0 and"),
+        (["--level", "nan"], "'nan' is not within 0.5 and 0.999"),
+        (["mask=clip"], "mask=clip: the arm 'clip' sets mask itself"),
     ],
 )
 def test_what_a_study_decides_itself_or_cannot_hold_is_refused(comparison, flags, message):
