@@ -154,7 +154,9 @@ def test_the_first_order_of_every_divergence_is_its_real_change(tmp_path):
         np.testing.assert_allclose(parts[:, 4], parts[:, 5], rtol=0.1, atol=0.05 * np.abs(parts[:, 5]).max())
 
 
-@pytest.mark.parametrize(("names", "message"), [("kl,kl", "twice"), ("ratio", "unknown divergence 'ratio'"), ("k", "did you mean")])
+@pytest.mark.parametrize(
+    ("names", "message"), [("kl,kl", "twice"), ("ratio", "unknown divergence 'ratio'"), ("k", "did you mean")]
+)
 def test_divergences_are_named(tmp_path, names, message):
     done = analyze(tmp_path, flags=["--divergences", names], check=False)
     assert done.returncode == 2 and "--divergences" in done.stderr and message in done.stderr
