@@ -7,20 +7,22 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from packaging.specifiers import SpecifierSet
 
 # Settings under which tokens come from softmax(logits / temperature), by the names TRL, transformers, verl and vLLM
-# share. The first value is the one a message advises.
+# share. The first value is the one a message advises. None is not among them where an engine then takes the model's
+# default or its own, as transformers takes a top_k of 50 and no sampling.
 _NEUTRAL: dict[str, tuple] = {
-    "top_p": (1.0, None),
-    "top_k": (0, -1, None),
+    "top_p": (1.0,),
+    "top_k": (0, -1),
     "min_p": (None, 0.0),
-    "repetition_penalty": (1.0, None),
+    "repetition_penalty": (1.0,),
     "presence_penalty": (0.0, None),
     "frequency_penalty": (0.0, None),
-    "typical_p": (1.0, None),
-    "do_sample": (True, None),
-    "num_beams": (1, None),
+    "typical_p": (1.0,),
+    "do_sample": (True,),
+    "num_beams": (1,),
 }
 # Settings that say when generation ends or how it runs, never which token is likely.
 _HARMLESS = {
@@ -78,6 +80,8 @@ def check_generation_kwargs(settings: Mapping[str, Any], temperature: float, whe
 # Fields of a model's generation_config.json that transformers applies unless told otherwise, with what leaves the
 # distribution alone. TRL sets the commonest itself.
 _MODEL_NEUTRAL: dict[str, tuple] = {
+    "num_beams": (1, None),
+    "min_p": (0.0, None),
     "typical_p": (1.0, None),
     "top_h": (None,),
     "epsilon_cutoff": (0.0, None),
@@ -108,6 +112,22 @@ def check_generation_config(config: Any) -> None:  # noqa: ANN401  a transformer
                 f"model.generation_config.{name}: is {value}, with which tokens would not come from "
                 f"softmax(logits / temperature); set model.generation_config.{name} = {neutral[0]}"
             )
+
+
+# Rates that models keep in their configuration and hand to functions; others have modules.
+_DROPOUT_FIELDS = ("attention_dropout", "hidden_dropout", "dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop")
+
+
+def warn_dropout(model: torch.nn.Module) -> None:
+    """Says in a line that every pass over the model draws a dropout of its own."""
+    fields = {name: getattr(model.config, name, 0) for name in _DROPOUT_FIELDS}
+    modules = {name: m.p for name, m in model.named_modules() if isinstance(m, torch.nn.Dropout)}
+    rates = [f"{n}={p}" for n, p in (fields | modules).items() if isinstance(p, float) and p > 0]
+    if rates:
+        logging.getLogger("augur").warning(
+            f"dropout: {rates[0]}; sampling and training each draw their own, so that they are different policies and "
+            "mask/divergence is above 0 at the first update; set it to 0"
+        )
 
 
 def check_support_size(support_size: int, where: str = "") -> None:

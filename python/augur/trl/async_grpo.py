@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import requests
 import torch
 import trl
 from packaging.version import Version
@@ -74,6 +73,8 @@ class AugurAsyncGRPOTrainer(AsyncGRPOTrainer):
         return super().get_train_dataloader()
 
     def _check_server(self) -> None:
+        import requests  # which TRL's worker needs, and TRL's package does not ask for
+
         self.vllm_client.wait_for_server_ready()
         try:
             info = self.vllm_client.get_server_info()

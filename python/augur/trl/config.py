@@ -29,6 +29,8 @@ class MaskFields:
     )
 
     def settle_rule(self) -> MaskRule:
+        if self.mask_rule in (None, ""):
+            raise ValueError("mask_rule: is empty; give an augur.MaskRule or a preset's name: 'predictive-kl-exact'")
         rule = self.mask_rule if isinstance(self.mask_rule, MaskRule) else MaskRule.preset(self.mask_rule)
         self.mask_rule = rule.text  # as text it can be logged and saved
         return rule
@@ -71,9 +73,13 @@ class AugurGRPOConfig(MaskFields, GRPOConfig):
     )
 
     def __post_init__(self) -> None:
+        if self.loss_type == "cispo" and self.epsilon_high is None:
+            self.epsilon_high = GRPOConfig.__dataclass_fields__["epsilon"].default  # as TRL has it
         super().__post_init__()
-        self.settle_rule()
+        rule = self.settle_rule()
         self.check_recording()
+        if self.delta is not None and rule.dual_clip:
+            self.refuse("delta", "the rule has a dual_clip, which is the same; set one of them")
         guards.check_generation_kwargs(self.generation_kwargs or {}, self.temperature)
         self._refuse_conflicts()
 

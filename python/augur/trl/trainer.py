@@ -1,5 +1,6 @@
 """GRPOTrainer under a mask."""
 
+import dataclasses
 import inspect
 import logging
 from collections.abc import Iterator
@@ -19,6 +20,11 @@ from augur.trl.config import AugurGRPOConfig
 from augur.trl.head import OnePassHead, Tokens, model_obstacle, obstacle, token_weights
 from augur.trl.readout import LOG_RATIO_LIMIT, Readout, SupportReader, causal_lm_of, log_ratio_cap
 from augur.trl.vllm import check_server, record_colocated, server_info
+
+_NO_SUPPORT = (
+    "rollout_func: gave no support; return the log-probs that trainer.vllm_generation.generate gave it as they are, or "
+    "support_ids and support_logprobs [T, K+1] for each completion"
+)
 
 
 class AugurGRPOTrainer(GRPOTrainer):
@@ -45,8 +51,12 @@ class AugurGRPOTrainer(GRPOTrainer):
                 "splits; start one process per GPU with accelerate launch or torchrun"
             )
         self.rule = MaskRule.preset(self.args.mask_rule)
+        if self.args.delta is not None:
+            self.rule = dataclasses.replace(self.rule, dual_clip=self.args.delta)
         self.off_policy_mask_threshold = 0.0  # TRL then calls get_off_policy_mask
         causal_lm = causal_lm_of(self.accelerator.unwrap_model(self.model))
+        if self.accelerator.is_main_process:
+            guards.warn_dropout(self.accelerator.unwrap_model(self.model))
         self._head: OnePassHead | None = None
         self._reader: SupportReader | None = None
         self._readout: Readout | None = None
@@ -143,18 +153,12 @@ class AugurGRPOTrainer(GRPOTrainer):
         completion_ids, logprobs, extra = output[1], output[4], output[5]
         columns = self.args.support_size + 1
         given = [extra.pop(name, None) for name in ("support_ids", "support_logprobs")]
-        if given[0] is not None:
-            self._responses = [
-                support.pad_columns(Support(torch.tensor(ids).int(), torch.tensor(values).float()), columns)
-                for ids, values in zip(*given, strict=True)
-            ]
+        if None not in given:
+            self._responses = [_given_support(*rows, columns) for rows in zip(*given, strict=True)]
         else:
-            self._responses = [recorded.collect(response, columns) for response in logprobs]
+            self._responses = [recorded.collect(response, columns) for response in logprobs or []]
         if self.rollout_func is not None and not any((r.ids[:, 0] >= 0).any() for r in self._responses):
-            raise ValueError(
-                "rollout_func: gave no support; return the log-probs that trainer.vllm_generation.generate gave it as "
-                "they are, or support_ids and support_logprobs [T, K+1] for each completion"
-            )
+            raise ValueError(_NO_SUPPORT)
         if not self.use_vllm and self.rollout_func is None:
             output[4] = None  # as TRL has it without vLLM
         lengths = [len(tokens) for tokens in completion_ids]
@@ -224,10 +228,12 @@ class AugurGRPOTrainer(GRPOTrainer):
         if self.beta:
             own["ref_per_token_logps"] = inputs["ref_per_token_logps"].clone()
         self._behaviour, self._settled = recorded_support.logprobs, own
+        delta, self.args.delta = self.args.delta, None  # without a clip TRL's would cut where A > 0: it is in the rule
         with self._reader.reading(recorded_support.ids, positions) as self._readout:
             try:
                 return super()._compute_loss(model, inputs | own)
             finally:
+                self.args.delta = delta
                 self._behaviour = self._settled = self._readout = None
 
     def _one_pass_loss(
@@ -294,8 +300,18 @@ class AugurGRPOTrainer(GRPOTrainer):
         keep = torch.zeros_like(rows)
         keep[rows] = decision.keep
         self._settle(logprobs)
+        if self.importance_sampling_level == "sequence":
+            self._hold(rows & ~keep, per_token_logps)
         self._add_metrics(support.mask_sums(decision))
         return keep.to(per_token_logps.dtype)
+
+    def _hold(self, dropped: torch.Tensor, logprobs: torch.Tensor) -> None:
+        """A sequence's one ratio takes every token's gradient to all of them; a dropped token's log-ratio keeps its
+        value and loses its gradient, since `old` takes the same."""
+        old = self._settled["old_per_token_logps"]
+        log_ratio = (logprobs - old)[dropped]  # a number here: the caller records no gradients
+        with torch.enable_grad():
+            old[dropped] = (logprobs[dropped] - log_ratio).to(old.dtype)
 
     def _settle(self, logprobs: torch.Tensor) -> None:
         """TRL takes the ratio exp(log pi - old) next and multiplies it with the mask. Moving `old` where the log-ratio
@@ -328,3 +344,14 @@ def _loss_mask(batch: dict[str, Any]) -> torch.Tensor:
     """[B, T]: 1 for the tokens that the model sampled and that count; tools and environments wrote the others."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
+
+
+def _given_support(ids: Any, logprobs: Any, columns: int) -> Support:  # noqa: ANN401  lists or tensors
+    """What a rollout_func returned for one completion."""
+    try:
+        given = Support(torch.as_tensor(ids).int(), torch.as_tensor(logprobs).float())
+    except (TypeError, ValueError) as error:  # None, or rows of different lengths
+        raise ValueError(_NO_SUPPORT) from error
+    if given.ids.dim() != 2 or given.ids.shape != given.logprobs.shape:
+        raise ValueError(_NO_SUPPORT)
+    return support.pad_columns(given, columns)

@@ -38,7 +38,13 @@ def is_augur(config: DictConfig) -> bool:
 def support_size_of(rollout: Any) -> int:  # noqa: ANN401  a DictConfig or verl's RolloutConfig
     """rollout.custom is verl's own free field: +actor_rollout_ref.rollout.custom.augur.support_size=20."""
     custom = rollout.get("custom", None) or {}
-    size = (custom.get("augur", None) or {}).get("support_size", DEFAULT_SUPPORT_SIZE)
+    settings = custom.get("augur", None) or {}
+    for name in settings:
+        if name != "support_size":
+            raise ValueError(
+                f"actor_rollout_ref.rollout.custom.augur.{name}: there is no such setting; support_size is the one"
+            )
+    size = settings.get("support_size", DEFAULT_SUPPORT_SIZE)
     guards.check_support_size(size, "actor_rollout_ref.rollout.custom.augur.")
     return size
 
@@ -49,6 +55,7 @@ def check_config(config: DictConfig) -> None:
     _check_rollout(config.actor_rollout_ref.rollout, "actor_rollout_ref.rollout.")
     _check_agent_loops(config.actor_rollout_ref.rollout.get("agent", None) or {})
     _check_correction(config.algorithm.get("rollout_correction", None) or {})
+    _check_thresholds(config.actor_rollout_ref.actor)
     strategy = config.actor_rollout_ref.actor.get("strategy", "fsdp")
     if strategy not in _STRATEGIES:
         raise ValueError(
@@ -64,10 +71,23 @@ def check_config(config: DictConfig) -> None:
         raise ValueError("distillation.enabled: distillation uses the fields that carry the support; set it to False")
 
 
+def _check_thresholds(actor: DictConfig) -> None:
+    if MaskRule.preset(LOSS_MODES[actor.policy_loss.loss_mode]).proximity == "none":
+        return
+    for name in ("clip_ratio_low", "clip_ratio_high"):
+        own = actor.get(name, None)
+        value = actor.get("clip_ratio", None) if own is None else own
+        if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
+            raise ValueError(
+                f"actor_rollout_ref.actor.{name}: is {value}; it is the mask's threshold (delta; for a clip its "
+                "distance from 1), for A < 0 (low) and A > 0 (high); set a number above 0"
+            )
+
+
 def _check_rollout(rollout: DictConfig, where: str) -> None:
     guards.check_temperature(rollout.temperature, where)
     names = ("top_p", "top_k", "min_p", "repetition_penalty", "do_sample")
-    guards.check_sampling({name: rollout.get(name, None) for name in names}, where)
+    guards.check_sampling({name: rollout[name] for name in names if rollout.get(name, None) is not None}, where)
     size = support_size_of(rollout)
     if not rollout.calculate_log_probs:
         raise ValueError(

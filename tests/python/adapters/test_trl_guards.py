@@ -9,6 +9,7 @@ import torch
 import trl
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 import augur.trl
@@ -23,6 +24,7 @@ from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_toke
     [
         ({"top_p": 0.9}, r"^top_p: is 0.9; .*softmax\(logits / temperature\); set top_p=1.0"),
         ({"top_k": 50}, r"^top_k: is 50; .*set top_k=0"),
+        ({"top_k": None}, r"^top_k: is None; .*set top_k=0"),  # transformers' own is 50
         ({"min_p": 0.1}, r"^min_p: is 0.1; .*set min_p=None"),
         ({"repetition_penalty": 1.1}, r"^repetition_penalty: is 1.1; .*set repetition_penalty=1.0"),
         ({"temperature": 0.0}, r"^temperature: is 0.0; .*above 0"),
@@ -34,12 +36,15 @@ from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_toke
         ({"generation_kwargs": {"repetition_penalty": 1.2}}, r"^generation_kwargs.repetition_penalty: is 1.2"),
         ({"generation_kwargs": {"temperature": 0.5}}, r"^generation_kwargs.temperature: is 0.5 while .* by 1.0"),
         ({"generation_kwargs": {"do_sample": False}}, r"^generation_kwargs.do_sample: is False"),
+        ({"generation_kwargs": {"do_sample": None}}, r"^generation_kwargs.do_sample: is None"),
         ({"generation_kwargs": {"num_beams": 4}}, r"^generation_kwargs.num_beams: is 4"),
         ({"generation_kwargs": {"bad_words_ids": [[3]]}}, r"^generation_kwargs.bad_words_ids: may change"),
         ({"generation_kwargs": {"logit_bias": {3: 1.0}}}, r"^generation_kwargs.logit_bias: may change"),
         ({"support_size": 0}, r"^support_size: is 0"),
         ({"support_size": 2.5}, r"^support_size: is 2.5"),
         ({"mask_rule": "predictive-kl-agregated"}, "predictive-kl-aggregated"),
+        ({"mask_rule": ""}, r"^mask_rule: is empty; give"),
+        ({"mask_rule": "clip-dual", "delta": 2.0}, r"^delta: is 2.0; the rule has a dual_clip"),
         ({"vllm_importance_sampling_correction": True}, r"^vllm_importance_sampling_correction: is True; .* False"),
         ({"off_policy_mask_threshold": 0.5}, r"^off_policy_mask_threshold: is 0.5; mask_rule decides"),
         ({"use_transformers_continuous_batching": True}, r"^use_transformers_continuous_batching: .*no log-probs"),
@@ -71,7 +76,14 @@ def test_neutral_settings_pass(tmp_path, changes):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("no_repeat_ngram_size", 3), ("suppress_tokens", [5]), ("typical_p", 0.9), ("min_new_tokens", 2)],
+    [
+        ("no_repeat_ngram_size", 3),
+        ("suppress_tokens", [5]),
+        ("typical_p", 0.9),
+        ("min_new_tokens", 2),
+        ("num_beams", 2),
+        ("min_p", 0.1),
+    ],
 )
 def test_a_models_own_defaults_that_bend_the_distribution_are_refused(tmp_path, name, value):
     model = make_qwen3()
@@ -80,6 +92,19 @@ def test_a_models_own_defaults_that_bend_the_distribution_are_refused(tmp_path, 
         ValueError, match=rf"^model.generation_config.{name}: is .*; set model.generation_config.{name}"
     ):
         make_trainer(tmp_path, model=model)
+
+
+@pytest.mark.parametrize(
+    ("model", "peft_config", "rate"),
+    [
+        ({"attention_dropout": 0.1}, None, "attention_dropout=0.1"),
+        ({}, LoraConfig(r=2, target_modules=["q_proj"], lora_dropout=0.05), "lora_dropout.default=0.05"),
+    ],
+)
+def test_dropout_which_every_pass_draws_anew_is_told(tmp_path, caplog, model, peft_config, rate):
+    make_trainer(tmp_path, model=make_qwen3(**model), peft_config=peft_config)
+    (line,) = [m for m in caplog.messages if m.startswith("dropout: ")]
+    assert rate in line and "set it to 0" in line
 
 
 def trainer_on_gpus(tmp_path, monkeypatch, settled):

@@ -200,10 +200,20 @@ def test_a_rollout_function_may_give_the_support_itself(tmp_path, fake_vllm):  #
     assert history(trainer, "mask/missing") == [0]
 
 
-def test_a_rollout_function_without_any_support_is_refused(tmp_path, fake_vllm):  # noqa: F811
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"logprobs": None},
+        {"logprobs": None, "support_ids": [[[1]]] * 32},
+        {"support_ids": [[[1], [1, 2]]] * 32, "support_logprobs": [[[1.0], [1.0, 2.0]]] * 32},
+    ],
+    ids=["plain log-probs", "none", "ids alone", "ragged rows"],
+)
+def test_a_rollout_function_without_any_support_is_refused(tmp_path, fake_vllm, changes):  # noqa: F811
     fake_vllm()
     trainer = make_rollout_trainer(
-        tmp_path, lambda prompts, trainer: rollout(trainer, prompts, keep=lambda row: float(row[0]))
+        tmp_path, lambda prompts, trainer: rollout(trainer, prompts, keep=lambda row: float(row[0])) | changes
     )
     with pytest.raises(ValueError, match="^rollout_func: gave no support; return the log-probs .* as they are"):
         trainer.train()

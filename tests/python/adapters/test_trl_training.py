@@ -1,6 +1,7 @@
 """AugurGRPOTrainer on a tiny model: what it records, what it decides, and what TRL then trains."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -229,6 +230,49 @@ def test_other_features_of_trl_work_with_the_mask(tmp_path, changes):
     trainer.train()
     assert history(trainer, "mask/divergence")[0] < 1e-5
     assert all(torch.isfinite(torch.tensor(history(trainer, "loss"))))
+
+
+def loss_and_gradients(trainer, ratio=None, **changes):
+    """The loss of one batch and its gradient in the log-probs, [B, T]; `ratio` moves the recorded policy away."""
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    batch = trainer._generate_and_score_completions([{"prompt": "1+1="}] * 8) | changes
+    if ratio is not None:
+        batch["support_logprobs"][..., 0] -= math.log(ratio)
+    logprobs = []
+    score = trainer._get_per_token_logps_and_entropies
+
+    def keep_logprobs(*args, **kwargs):
+        out = score(*args, **kwargs)
+        out[0].retain_grad()
+        logprobs.append(out[0])
+        return out
+
+    trainer._get_per_token_logps_and_entropies = keep_logprobs
+    loss = trainer._compute_loss(trainer.model, batch)
+    loss.backward()
+    return loss.item(), logprobs[-1].grad, batch
+
+
+def test_a_masked_token_of_a_sequence_with_one_ratio_has_no_gradient(tmp_path):
+    settings = dict(importance_sampling_level="sequence", loss_type="grpo", mask_rule="dppo-topk-kl delta=1e-9")
+    trainer = make_trainer(tmp_path, **settings)
+    decide, kept = trainer.get_off_policy_mask, []
+    trainer.get_off_policy_mask = lambda **given: kept.append(decide(**given)) or kept[-1]
+    advantages = torch.tensor([1.0, -1.0] * 4)
+    _, gradient, batch = loss_and_gradients(trainer, ratio=1.5, advantages=advantages)
+    counted, keep = batch["completion_mask"].bool(), kept[0].bool()
+    assert (keep & counted).any() and (~keep & counted).any()
+    assert (gradient[~keep] == 0).all() and (gradient[keep & counted] != 0).all()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_delta_cuts_large_ratios_of_bad_responses_alone(tmp_path, sign):
+    trainer = make_trainer(tmp_path, delta=2.0, mask_rule="none")
+    _, gradient, batch = loss_and_gradients(trainer, ratio=3.0, advantages=torch.full([8], sign))
+    live = gradient[batch["completion_mask"].bool()] != 0
+    assert live.all() if sign > 0 else not live.any()
+    assert trainer.args.delta == 2.0
 
 
 def test_kl_to_the_reference_model_is_measured_against_the_reference(tmp_path):
