@@ -238,13 +238,18 @@ def _json_lines(name: str, rows: Iterable) -> str:
         raise Error(f"{name}: {fault}; give texts, numbers, lists and dicts") from None
 
 
+_BOOLEAN_VALUES = {"thinking"}  # flags that take true or false, and without either leave it to the model
+
+
 def _flags(options: Mapping[str, object]) -> list[str]:
     flags = []
     for name, value in options.items():
         if name == "help":
             raise Error("help: is no option here; help(augur) and `augur COMMAND --help` tell them")
         flag = "--" + name.replace("_", "-")
-        if value is True:
+        if isinstance(value, bool) and name in _BOOLEAN_VALUES:
+            flags.append(f"{flag}={str(value).lower()}")
+        elif value is True:
             flags.append(flag)
         elif value is not False and value is not None:
             values = value if isinstance(value, list | tuple | set | frozenset) else [value]

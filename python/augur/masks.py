@@ -127,5 +127,7 @@ def decide(
     """
     check_same_device(behaviour=behaviour, policy=policy, advantages=advantages, tail_square=tail_square)
     return Decision(
-        *torch.ops.augur.decide(behaviour, policy, advantages, vocab_size, tail_square, rule_text(rule), validate)
+        *torch.ops.augur.decide(
+            behaviour, policy.detach(), advantages, vocab_size, tail_square, rule_text(rule), validate
+        )
     )

@@ -131,7 +131,12 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) throw SystemError(path, "open", errno);
   size_ = RegularFileSize(file, path);
-  if (size_ == 0) return;
+  if (size_ == 0) {
+    if (IsDeviceOrPipe(path))
+      throw Error(path.string(), "is a pipe or a device, and is read more than once",
+                  "write it to a file first");
+    return;
+  }
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) throw SystemError(path, "map into memory", errno);
   data_ = static_cast<const std::byte*>(address);

@@ -26,6 +26,8 @@
 namespace augur {
 namespace {
 
+constexpr std::string_view kStandardOutput = "-";
+
 struct EvalFlags {
   EngineFlags engine;
   SamplingFlags sampling{.samples = 16};
@@ -73,11 +75,11 @@ class EvalRun {
       Tell("augur: stopped by {}; no figures, since they would be of a part only\n", StopSignalName());
       throw ExitCode{kInterrupted};
     }
-    PrintTable();
+    if (options_.output != kStandardOutput && options_.responses != kStandardOutput) PrintTable();
     const std::vector<std::string> faults = evaluation_.Faults();
     const OrderedJson report = Report(faults);
     TellResult(report);
-    if (!options_.output.empty()) WriteFileAtomically(options_.output, report.dump(2) + "\n");
+    if (!options_.output.empty()) Write(options_.output, report.dump(2) + "\n");
     for (const std::string& fault : faults) {
       if (Hooks().error == nullptr) Tell("augur: {}\n", fault);  // Python has its own words
     }
@@ -198,7 +200,15 @@ class EvalRun {
       }
       lines += line.dump(-1, ' ', /*ensure_ascii=*/true) + "\n";
     }
-    WriteFileAtomically(options_.responses, lines);
+    Write(options_.responses, lines);
+  }
+
+  static void Write(const std::string& file, const std::string& text) {
+    if (file == kStandardOutput) {
+      fmt::print("{}", text);
+    } else {
+      WriteFileAtomically(file, text);
+    }
   }
 
   const EvalFlags& options_;
@@ -240,8 +250,10 @@ void AddEvalCommand(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   AddPromptFlags(command, &options->prompt);
   AddSamplingFlags(command, &options->sampling);
-  command->add_option("--output,--json", options->output, "Write the figures as JSON to this file");
-  command->add_option("--responses", options->responses, "Write every response with its score as JSON lines");
+  command->add_option("--output,--json", options->output,
+                      "Write the figures as JSON to this file; - is standard output, without the table");
+  command->add_option("--responses", options->responses,
+                      "Write every response with its score as JSON lines; -: as above");
   command->footer(
       "avg@k is the share of right responses, maj@k whether the answer most responses give is right, pass@k "
       "whether\n"
@@ -257,7 +269,11 @@ void AddEvalCommand(CLI::App& app) {
     std::optional<EvalRun> run;
     LoadOrStop([&] {
       for (const std::string& file : {options->output, options->responses}) {
-        if (!file.empty() && Ranks::World().first()) RequireWritable(file);
+        if (!file.empty() && file != kStandardOutput && Ranks::World().first()) RequireWritable(file);
+      }
+      if (!options->output.empty() && options->output == options->responses) {
+        throw Error("--responses", fmt::format("is {}, as --json is", options->responses),
+                    "name another file");
       }
       run.emplace(*options);
     });

@@ -64,6 +64,9 @@ std::vector<ChatMessage> ReadMessages(const Json& list) {
   std::vector<ChatMessage> messages;
   for (const Json& item : list) {
     ChatMessage& message = messages.emplace_back();
+    if (const auto calls = item.find("tool_calls"); calls != item.end() && !calls->empty()) {
+      throw Error("messages", "tool_calls are not rendered", "write them into the message's content");
+    }
     message.role = RequireString(item, "role", "messages");
     message.content = RequireString(item, "content", "messages");
     if (item.contains("reasoning_content"))

@@ -48,7 +48,20 @@ void Train(const TrainFlags& options) {
     if (wandb) wandb->Write(step, metrics);
     if (const auto tell = Hooks().step) tell(step, config.train.steps, Json(metrics).dump().c_str());
   };
-  train.evaluated = [&] { WriteReport({&run, 1}, page); };
+  // A page that cannot be written costs no training.
+  std::string page_fault;
+  const auto write_page = [&] {
+    try {
+      WriteReport({&run, 1}, page);
+      page_fault.clear();
+    } catch (const Stopped&) {
+      throw;
+    } catch (const std::exception& fault) {
+      if (page_fault != fault.what()) Tell("augur: warning: the report was not written: {}\n", fault.what());
+      page_fault = fault.what();
+    }
+  };
+  train.evaluated = write_page;
   TrainOutcome outcome;
   try {
     ranks.OnFirst([&] {
@@ -66,14 +79,15 @@ void Train(const TrainFlags& options) {
     fmt::print("{}\n", StopMessage(outcome, config.train.steps));
     return;
   }
-  WriteReport({&run, 1}, page);
-  if (wandb) wandb->WriteReport(page);
+  write_page();
+  if (wandb && page_fault.empty()) wandb->WriteReport(page);
   fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.seconds);
   if (outcome.before && outcome.after) {
     fmt::print("held-out avg@{}: {:.1f}% -> {:.1f}%\n", config.eval.samples, 100 * *outcome.before,
                100 * *outcome.after);
   }
-  fmt::print("{}\nreport: {}\n", DescribeResult(run), page.string());
+  fmt::print("{}\n", DescribeResult(run));
+  if (page_fault.empty()) fmt::print("report: {}\n", page.string());
 }
 
 }  // namespace

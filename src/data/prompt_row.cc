@@ -53,6 +53,9 @@ std::vector<ChatMessage> ReadMessages(const Json& value, const std::string& wher
   std::vector<ChatMessage> messages;
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string place = fmt::format("{}: message {} of the prompt", where, i + 1);
+    if (const auto calls = value[i].find("tool_calls"); calls != value[i].end() && !calls->empty()) {
+      throw Error(place, "has tool_calls, which are not rendered", "write them into its content");
+    }
     messages.push_back({RequireString(value[i], "role", place), RequireString(value[i], "content", place)});
   }
   if (messages.empty()) throw Error(where, "the prompt has no messages", "remove the row or fill it");

@@ -25,7 +25,8 @@ constexpr uint64_t kSampleKey = 0x746f6b656e73;
 // Six digits; the page shows four.
 Json Number(double value) {
   if (!std::isfinite(value)) return nullptr;
-  return std::stod(fmt::format("{:.5e}", value));
+  return std::strtod(fmt::format("{:.5e}", value).c_str(),
+                     nullptr);  // stod takes subnormal numbers for errors
 }
 
 int Flags(const TokenRecord& token) {

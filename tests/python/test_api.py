@@ -36,6 +36,13 @@ def run(tmp_path_factory) -> augur.Run:
     return augur.train(SMALL, f"run.dir={tmp_path_factory.mktemp('run')}")
 
 
+def test_flags_that_take_true_or_false_take_both():
+    assert augur.api._flags({"thinking": True, "greedy": True}) == ["--thinking=true", "--greedy"]
+    assert augur.api._flags({"thinking": False, "greedy": False, "top_k": None}) == ["--thinking=false"]
+    (rollout,) = augur.generate(MODEL, ["1 2 ="], thinking=False, max_tokens=1, threads=1, device="cpu")
+    assert len(rollout["tokens"]) == 1
+
+
 def test_training_from_a_dict_is_training_from_its_file(run, tmp_path):
     run_augur("train", run.path / "config.yaml", f"run.dir={tmp_path}/again")
     again = augur.Run(tmp_path / "again")

@@ -62,6 +62,17 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_scored(model, data, t
     assert done.returncode == 2 and "--answer-key" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_a_dash_is_standard_output(model, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["eval", model, "--data", *data, "--max-tokens", 1, "--samples", 1]
+    assert json.loads(run_augur(*command, "--json", "-").stdout)["overall"]["prompts"] == 9
+    lines = run_augur(*command, "--responses", "-").stdout.splitlines()
+    assert len(lines) == 9 and all("response" in json.loads(line) for line in lines)
+    assert not (tmp_path / "-").exists()
+    done = run_augur(*command, "--json", "x", "--responses", "x", check=False)
+    assert done.returncode == 2 and "--responses: is x, as --json is" in done.stderr
+
+
 def test_figures_are_those_of_the_responses(model, data, tmp_path):
     done, report, responses = evaluate(model, data, tmp_path, "--samples", 8, "--seed", 5)
     assert set(report["sources"]) == {"letters", "words"} and len(responses) == 9 * 8

@@ -154,6 +154,7 @@ def decide_with(**changes):
     [
         ({"policy": torch.zeros(2, 3)}, r"policy: has shape \[2, 3\], expected \[2, 2\]"),
         ({"behaviour": torch.zeros(4)}, r"behaviour: has shape \[4\], expected \[any, any\]"),
+        ({"behaviour": torch.zeros(2, 0), "policy": torch.zeros(2, 0)}, "behaviour: has no columns"),
         ({"advantages": torch.zeros(3)}, r"advantages: has shape \[3\], expected \[2\]"),
         ({"advantages": torch.ones(2, dtype=torch.int64)}, "advantages: has dtype Long"),
         ({"advantages": torch.tensor([1.0, torch.nan])}, "advantages: token 1: is nan"),
@@ -170,6 +171,11 @@ def decide_with(**changes):
 def test_bad_input_names_argument_position_and_remedy(changes, message):
     with pytest.raises(ValueError, match=message):
         decide_with(**changes)
+
+
+def test_decisions_have_no_gradient():
+    policy = torch.log(torch.tensor([[0.4, 0.4], [0.5, 0.3]])).requires_grad_()
+    assert not any(x.requires_grad for x in decide_with(policy=policy))
 
 
 def test_the_exact_tail_asks_for_its_sum():

@@ -59,6 +59,27 @@ def test_a_conversation_that_the_format_cannot_write_is_named_by_its_row(tmp_pat
     assert f"{data}:2: chat: the format raw takes one user message" in line
 
 
+def test_calls_of_tools_which_no_format_here_writes_are_named_by_their_row(tmp_path, policy):
+    data = tmp_path / "rows.jsonl"
+    calls = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}]
+    data.write_text(json.dumps({"prompt": calls, "answer": "1"}) + "\n")
+    line = refused("train", small_config(tmp_path, policy, data__train=f"[{data}]"))
+    assert f"{data}:1: message 2 of the prompt: has tool_calls, which are not rendered" in line
+
+
+def test_a_pipe_of_rows_is_called_one(tmp_path):
+    line = refused("prompts", "/dev/stdin", stdin='{"prompt": "1", "answer": "1"}\n')
+    assert "/dev/stdin: is a pipe or a device" in line and "write it to a file" in line
+
+
+def test_a_page_that_cannot_be_written_costs_no_training(tmp_path, policy):
+    (tmp_path / "run" / "report.html").mkdir(parents=True)
+    done = run_augur("train", small_config(tmp_path, policy, train__steps=3, eval__every=1))
+    assert done.stderr.count("warning: the report was not written") == 1 and "report.html" in done.stderr
+    assert "trained 3 steps" in done.stdout and "report:" not in done.stdout
+    assert (tmp_path / "run" / "model").is_dir()
+
+
 @pytest.mark.parametrize(("overlong", "what"), [("drop", "left out"), ("truncate_left", "cut at the left")])
 def test_prompts_dropped_or_cut_are_counted_at_the_start(tmp_path, policy, overlong, what):
     data = tmp_path / "rows.jsonl"

@@ -288,11 +288,24 @@ def changed_ids(token, column, value):
         ({"reference_kl": "k4"}, "unknown estimator 'k4'"),
         ({"reference_kl": "k3"}, "reference_logprobs: are missing"),
         ({"softcap": -1.0}, "softcap: is -1"),
+        ({"kl_coef": 0.5, "reference_logprobs": torch.zeros(4)}, "reference_kl: is none, so that kl_coef = 0.5 would"),
     ],
 )
 def test_bad_input_names_argument_position_and_remedy(changes, message):
     with pytest.raises(ValueError, match=message):
         loss_with(**changes)
+
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+def test_a_reference_that_is_no_number_makes_no_number_of_the_loss(kind, device):
+    logits, ids, logprobs, advantages = (x.to(device) for x in make_batch(tokens=4, dtype=torch.float32))
+    for value in (torch.nan, -torch.inf):  # the second is bounded
+        reference = torch.full([4], -1.0, device=device)
+        reference[2] = value
+        out = augur.policy_loss(
+            "none", logits, ids, logprobs, advantages, kl_coef=1.0, reference_logprobs=reference, reference_kl=kind
+        )
+        assert torch.isnan(out.loss) == (value != value)
 
 
 @pytest.mark.gpu

@@ -227,6 +227,15 @@ def test_a_run_that_has_only_begun_gives_a_page_that_says_what_is_missing(browse
     assert "no metrics.jsonl" in notes(browser) and "no config.yaml" in notes(browser)
 
 
+def test_probabilities_as_small_as_numbers_get_are_shown(tmp_path):
+    run = report_runs.make_run(tmp_path / "run", steps=3)
+    text, changed = re.subn(r'"local": [-+.e0-9]+', '"local": 5e-324', (run / "tokens.jsonl").read_text())
+    assert changed
+    (run / "tokens.jsonl").write_text(text)
+    run_augur("report", run)
+    assert (run / "report.html").exists()
+
+
 def test_a_directory_that_is_no_run_is_a_user_error(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     done = run_augur("report", tmp_path, check=False)

@@ -22,7 +22,10 @@ struct Arithmetic<Floats> {
 namespace {
 
 constexpr float kUnused = -std::numeric_limits<float>::infinity();
-constexpr float kVanishing = -87;  // an unused column's log-probs: their exponentials count for nothing
+// Below this exponentials count for nothing; an unused column's log-probs.
+constexpr float kVanishing = -87;
+// Logarithms count for longer, times the other policy's probability; lower ones are decided in double.
+constexpr float kLowest = -1e4;
 
 // Four rows of a batch; the last ones repeat where the batch ends.
 struct FourRows {
@@ -91,9 +94,11 @@ class RowSums {
 
   void Add(Floats behaviour, Floats policy) {
     const Ints unused = behaviour == kUnused;
-    const Floats log_mu = AtLeast(behaviour, kVanishing);
-    const Floats log_pi = unused ? Floats{} + kVanishing : AtLeast(policy, kVanishing);
-    const Floats mu = ProbabilityOf(log_mu), pi = ProbabilityOf(log_pi);
+    const Floats vanishing = Floats{} + kVanishing;
+    const Floats log_mu = unused ? vanishing : AtLeast(behaviour, kLowest);
+    const Floats log_pi = unused ? vanishing : AtLeast(policy, kLowest);
+    const Floats mu = ProbabilityOf(AtLeast(log_mu, kVanishing));
+    const Floats pi = ProbabilityOf(AtLeast(log_pi, kVanishing));
     columns_ += 1;
     unused_ += unused;  // true is -1
     sums_.Add({log_mu, log_pi, mu, pi});

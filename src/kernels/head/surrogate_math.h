@@ -19,8 +19,11 @@ AUGUR_HOST_DEVICE double CutRatio(const MaskRule& rule, double ratio) {
   return rule.ratio_cap > 0 && ratio > rule.ratio_cap ? rule.ratio_cap : ratio;
 }
 
-// x = log_ref - log_pi enters an exponential in k3; bounded as the ratio is.
-AUGUR_HOST_DEVICE double BoundedLogRatio(double x) { return fmin(fmax(x, -kLogRatioLimit), kLogRatioLimit); }
+// x = log_ref - log_pi enters an exponential in k3; bounded as the ratio is. Not fmin and fmax, which would
+// make a number of NaN.
+AUGUR_HOST_DEVICE double BoundedLogRatio(double x) {
+  return x < -kLogRatioLimit ? -kLogRatioLimit : x > kLogRatioLimit ? kLogRatioLimit : x;
+}
 
 AUGUR_HOST_DEVICE double EstimateKl(ReferenceKl kind, double log_ratio) {
   const double x = BoundedLogRatio(log_ratio);

@@ -39,6 +39,7 @@ Decisions Decide(const MaskRule& rule, const at::Tensor& behaviour, const at::Te
                  const std::optional<at::Tensor>& tail_square, bool validate, const at::Tensor& tail_mass) {
   const at::Tensor square = tail_square.value_or(at::Tensor());
   CheckShape({"behaviour", behaviour}, {-1, -1});
+  if (behaviour.size(1) < 1) throw Error("behaviour", "has no columns", "column 0 holds the sampled token");
   CheckShape({"policy", policy}, behaviour.sizes());
   CheckShape({"advantages", advantages}, {behaviour.size(0)});
   if (square.defined()) CheckShape({"tail_square", square}, {behaviour.size(0)});

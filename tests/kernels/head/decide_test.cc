@@ -167,6 +167,18 @@ TEST_P(DecideTest, AgreesWithTheReferenceOnAdversarialTokens) {
   }
 }
 
+TEST_P(DecideTest, AgreesWithTheReferenceWhereOnePolicyHasAllButGivenATokenUp) {
+  Batch batch{3, 1000, {}, {}, {}, {}, {}};
+  for (const double gone : {-80.0, -90.0, -120.0, -700.0, -9000.0}) {
+    for (const double advantage : {1.0, -1.0}) {
+      batch.Add({-6.8, -1.0, -2.0}, {gone, -1.1, -2.0}, advantage, 1e-4);
+      batch.Add({-1.0, -6.8, -2.0}, {-1.1, gone, -2.0}, advantage, 1e-4);
+      batch.Add({-1.0, gone, -2.0}, {-1.1, -6.8, -2.0}, advantage, 1e-4);
+    }
+  }
+  for (const std::string_view name : PresetNames()) ExpectReference(GetParam(), PresetRule(name), batch);
+}
+
 TEST_P(DecideTest, ReproducesTheGoldenCases) {
   const auto cases = GoldenCases();
   ASSERT_GE(cases.size(), 100u);
