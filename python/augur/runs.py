@@ -72,7 +72,10 @@ class Run:
             return False
         config = (self.path / "config.yaml").read_text(encoding="utf-8")
         wanted = re.search(r"^(?:train|sft):\n(?:  .*\n)*?  steps: (\d+)$", config, re.MULTILINE)
-        steps = json.loads(summary.read_text(encoding="utf-8")).get("steps")
+        try:
+            steps = json.loads(summary.read_text(encoding="utf-8")).get("steps")
+        except (ValueError, AttributeError):
+            raise Error(f"{summary}: is damaged; remove it, and the same training writes it again") from None
         return wanted is None or steps is None or steps >= int(wanted[1])
 
     @property
@@ -111,6 +114,10 @@ def _lines(path: Path) -> Iterator[dict]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield json.loads(line)
+                value = json.loads(line)
             except ValueError:
+                value = None
+            if isinstance(value, dict):
+                yield value
+            else:
                 warnings.warn(f"{path}:{number}: is damaged and left out", stacklevel=3)

@@ -101,9 +101,21 @@ const Json* FindGroundTruth(const Json& row, const PromptColumns& columns) {
   return FindColumn(row, columns.answer, {"reward_model.ground_truth", "label", "answer", "solution"});
 }
 
+bool IsAnswer(const ChatMessage& message) { return message.role == "assistant"; }
+
+// The text of an answer that is written as a conversation of its own, as TRL's "completion" may be.
+std::string AnswerText(const Json& messages, const std::string& where) {
+  const std::vector<ChatMessage> turns = ReadMessages(messages, where);
+  if (turns.size() != 1 || !IsAnswer(turns[0])) {
+    throw Error(where, "the answer is a list of messages, of which one answer is learned",
+                "write one message of the role assistant, or its text");
+  }
+  return turns[0].content;
+}
+
 // What is learned word by word. A ground truth alone is no answer unless it is named as one.
 const Json* FindWholeAnswer(const Json& row, const PromptColumns& columns, const std::string& where) {
-  const Json* answer = FindColumn(row, columns.answer, {"solution", "answer", "label"});
+  const Json* answer = FindColumn(row, columns.answer, {"solution", "answer", "label", "completion"});
   if (answer == nullptr && columns.answer.empty() && Find(row, "reward_model.ground_truth") != nullptr) {
     throw Error(where, "has a ground truth for a verifier (reward_model.ground_truth) and no answer to learn",
                 "name the column of the answer with data.answer_key, this one if it is the answer");
@@ -120,6 +132,7 @@ bool TakesPrompt(std::string_view prompt_template) {
 Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where) {
   Prompt prompt;
   const Json* content = FindColumn(row, columns.prompt, {"prompt", "problem", "question"});
+  if (content == nullptr && columns.prompt.empty() && columns.whole_answers) content = Find(row, "messages");
   const bool countdown = columns.prompt.empty() && content == nullptr && IsCountdown(row);
   if (content == nullptr && !countdown) throw Missing(row, "prompt", columns.prompt, where);
   if (content != nullptr && content->is_array()) {
@@ -135,8 +148,13 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
 
   const Json* answer =
       columns.whole_answers ? FindWholeAnswer(row, columns, where) : FindGroundTruth(row, columns);
-  if (answer != nullptr) {
+  if (answer != nullptr && columns.whole_answers && answer->is_array()) {
+    prompt.ground_truth = AnswerText(*answer, where);
+  } else if (answer != nullptr) {
     prompt.ground_truth = columns.whole_answers ? *answer : FinalAnswer(*answer);
+  } else if (columns.whole_answers && prompt.messages.size() > 1 && IsAnswer(prompt.messages.back())) {
+    prompt.ground_truth = prompt.messages.back().content;  // a conversation ends with what is to be learned
+    prompt.messages.pop_back();
   } else if (columns.answer.empty() && IsCountdown(row)) {
     prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};
   } else if (columns.answer_required) {

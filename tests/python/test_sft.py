@@ -206,6 +206,29 @@ def test_a_conversation_with_several_end_ids_is_that_of_transformers(tmp_path, p
     check_first_step(tmp_path / "run", model, examples)
 
 
+def test_conversations_in_the_layouts_of_trl_are_the_same_examples(tmp_path, policy):
+    """`messages` whose last is learned, and `completion` as a message or as text."""
+    model = with_template(policy, tmp_path / "chat")
+    answers = [[{"role": "assistant", "content": answer}] for _, answer in CONVERSATIONS]
+    layouts = {
+        "run": [{"prompt": messages, "answer": answer} for messages, answer in CONVERSATIONS],
+        "messages": [{"messages": m + a} for (m, _), a in zip(CONVERSATIONS, answers, strict=True)],
+        "completion": [{"prompt": m, "completion": a} for (m, _), a in zip(CONVERSATIONS, answers, strict=True)],
+        "text": [{"prompt": messages, "completion": answer} for messages, answer in CONVERSATIONS],
+    }
+    metrics = {}
+    for name, rows in layouts.items():
+        config = write_sft(tmp_path, model, name, **PLAIN_UPDATE)
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        run_augur("sft", config)
+        metrics[name] = without_times(read_metrics(tmp_path / name))
+    assert all(metrics[name] == metrics["run"] for name in layouts)
+    config = write_sft(tmp_path, model, "asks", **PLAIN_UPDATE)
+    (tmp_path / "asks.jsonl").write_text(json.dumps({"messages": CONVERSATIONS[0][0]}) + "\n")
+    done = run_augur("sft", config, check=False)
+    assert done.returncode == 2 and "asks.jsonl:1: no answer" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("case", "end"),
     [
