@@ -108,6 +108,19 @@ def test_a_limit_beyond_the_models_context_is_named(tmp_path, policy):
     assert "context" not in run_augur("train", config, "rollout.max_tokens=127", "run.resume=never").stderr
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora__targets": "[q_proj]"}, "lora.rank is 0: every weight is trained; set lora.rank"),
+        ({"model__reference": "POLICY"}, "model.reference is not used while algorithm.kl_coef is 0"),
+    ],
+)
+def test_settings_that_do_nothing_by_themselves_are_named(tmp_path, policy, changes, message):
+    changes = {key: str(value).replace("POLICY", str(policy)) for key, value in changes.items()}
+    done = run_augur("train", small_config(tmp_path, policy, train__steps=1, **changes))
+    assert done.stderr.count("augur: warning: ") == 1 and message in done.stderr
+
+
 def test_chat_without_a_chat_format_is_an_error(tmp_path, policy):
     for command in (
         ("generate", policy, "--chat", "--prompt", "hello"),

@@ -93,6 +93,21 @@ void WarnOfShortContext(const RlConfig& config) {
       config.rollout.max_tokens, context);
 }
 
+// Settings that do nothing without another.
+void WarnOfIdleSettings(const RlConfig& config) {
+  const LoraSection &lora = config.lora, plain;
+  const bool changed = lora.alpha != plain.alpha || lora.targets != plain.targets ||
+                       lora.modules_to_save != plain.modules_to_save;
+  if (changed && lora.rank == 0 && lora.adapter.empty()) {
+    Tell(
+        "augur: warning: adapters are described, and lora.rank is 0: every weight is trained; set "
+        "lora.rank\n");
+  }
+  if (!config.model.reference.empty() && config.algorithm.kl_coef == 0) {
+    Tell("augur: warning: model.reference is not used while algorithm.kl_coef is 0\n");
+  }
+}
+
 Model LoadPolicy(const RlConfig& config, at::Device device) {
   const ModelSection& model = config.model;
   const ModelConfig shape = ReadModelConfig(model.path);
@@ -233,6 +248,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
     CheckEvaluation(config, text_, *eval_prompts_, scorer_, engine_);
   }
   WarnOfShortContext(config);
+  WarnOfIdleSettings(config);
   if (config.log.console) Tell("responses are scored: {}\n", DescribeNames(verifiers_));
 }
 
