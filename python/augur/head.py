@@ -3,7 +3,7 @@
 import torch
 from torch.distributed import ProcessGroup
 
-from augur.loss import PolicyLoss
+from augur.loss import PolicyLoss, named_estimator
 from augur.masks import Decision, MaskRule, check_same_device, rule_text
 
 _ACCUMULATE = ("float32", "parameter")
@@ -25,7 +25,7 @@ def linear_policy_loss(
     entropy_bonus: float = 0.0,
     reference_logprobs: torch.Tensor | None = None,
     kl_coef: float = 0.0,
-    reference_kl: str = "none",
+    reference_kl: str | None = None,
     decide_only: bool = False,
     chunk: int | None = None,
     accumulate: str = "float32",
@@ -82,7 +82,7 @@ def linear_policy_loss(
             softcap,
             entropy_bonus,
             kl_coef,
-            reference_kl,
+            named_estimator(reference_kl, kl_coef),
             validate,
             chunk or 0,
             accumulate == "float32",

@@ -68,6 +68,14 @@ def token_weights(sequences: torch.Tensor, aggregation: str = "token-mean", hori
     return torch.ops.augur.token_weights(sequences, aggregation, horizon)
 
 
+def named_estimator(reference_kl: str | None, kl_coef: float) -> str:
+    if reference_kl is None and kl_coef != 0:
+        raise ValueError(
+            f"reference_kl: is not given, and kl_coef = {kl_coef} would do nothing; choose k1, k2 or k3 (or none)"
+        )
+    return reference_kl or "none"
+
+
 def policy_loss(
     rule: MaskRule | str,
     logits: torch.Tensor,
@@ -82,7 +90,7 @@ def policy_loss(
     entropy_bonus: float = 0.0,
     reference_logprobs: torch.Tensor | None = None,
     kl_coef: float = 0.0,
-    reference_kl: str = "none",
+    reference_kl: str | None = None,
     validate: bool = True,
 ) -> PolicyLoss:
     """The masked policy-gradient loss, sum over tokens of -weight * M * r * A, whose gradient in the logits is that
@@ -92,8 +100,8 @@ def policy_loss(
     [T, M] as recorded by the rollout, column 0 the sampled token, -1 and -inf in unused columns. advantages: [T].
     weights: [T], the aggregation (see token_weights); None is the mean over tokens that have a support. A token of
     weight 0 or without support contributes nothing, whatever its row holds. vocab_size: the real vocabulary when the
-    logits are padded. entropy_bonus, and reference_kl ("k1", "k2", "k3" at the sampled token) times kl_coef,
-    enter the same loss. With `validate`, recorded values are checked, which on CUDA waits for the device.
+    logits are padded. entropy_bonus, and reference_kl ("k1", "k2", "k3" at the sampled token, or "none") times
+    kl_coef, enter the same loss. With `validate`, recorded values are checked, which on CUDA waits for the device.
     """
     check_same_device(
         logits=logits,
@@ -116,7 +124,7 @@ def policy_loss(
         softcap,
         entropy_bonus,
         kl_coef,
-        reference_kl,
+        named_estimator(reference_kl, kl_coef),
         validate,
     )
     loss, logprobs, entropy, ratio, divergence, direction, keep, flags, sums = out[:9]

@@ -48,8 +48,12 @@ void Train(const TrainFlags& options) {
     if (wandb) wandb->Write(step, metrics);
     if (const auto tell = Hooks().step) tell(step, config.train.steps, Json(metrics).dump().c_str());
   };
-  // A page that cannot be written costs no training.
+  // A page that cannot be written costs no training. It is told of when that is the only fault: a disk that is
+  // full soon has another.
   std::string page_fault;
+  const auto tell_page_fault = [&] {
+    if (!page_fault.empty()) Tell("augur: warning: the report was not written: {}\n", page_fault);
+  };
   const auto write_page = [&] {
     try {
       WriteReport({&run, 1}, page);
@@ -57,7 +61,6 @@ void Train(const TrainFlags& options) {
     } catch (const Stopped&) {
       throw;
     } catch (const std::exception& fault) {
-      if (page_fault != fault.what()) Tell("augur: warning: the report was not written: {}\n", fault.what());
       page_fault = fault.what();
     }
   };
@@ -76,10 +79,12 @@ void Train(const TrainFlags& options) {
   TellResult({{"dir", config.run.dir}, {"steps", outcome.steps}, {"stopped_by", outcome.stopped_by}});
   if (!ranks.first()) return;
   if (!outcome.stopped_by.empty()) {
+    tell_page_fault();
     fmt::print("{}\n", StopMessage(outcome, config.train.steps));
     return;
   }
   write_page();
+  tell_page_fault();
   if (wandb && page_fault.empty()) wandb->WriteReport(page);
   fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.seconds);
   if (outcome.before && outcome.after) {

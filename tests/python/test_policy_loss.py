@@ -288,7 +288,7 @@ def changed_ids(token, column, value):
         ({"reference_kl": "k4"}, "unknown estimator 'k4'"),
         ({"reference_kl": "k3"}, "reference_logprobs: are missing"),
         ({"softcap": -1.0}, "softcap: is -1"),
-        ({"kl_coef": 0.5, "reference_logprobs": torch.zeros(4)}, "reference_kl: is none, so that kl_coef = 0.5 would"),
+        ({"kl_coef": 0.5, "reference_logprobs": torch.zeros(4)}, "reference_kl: is not given, and kl_coef = 0.5"),
     ],
 )
 def test_bad_input_names_argument_position_and_remedy(changes, message):

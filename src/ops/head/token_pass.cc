@@ -88,11 +88,6 @@ void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorde
     throw Error("reference_logprobs", "are missing, and the reference KL needs them",
                 "pass the reference model's log-probs of the sampled tokens, or set reference_kl to none");
   }
-  if (options.kl_coef != 0 && options.reference_kl == ReferenceKl::kNone) {
-    throw Error("reference_kl",
-                fmt::format("is none, so that kl_coef = {} would do nothing", options.kl_coef),
-                "choose k1, k2 or k3");
-  }
   CheckFloating(first);
   CheckFloating({"support_logprobs", recorded.support_logprobs});
   CheckFloating({"advantages", recorded.advantages});
