@@ -6,6 +6,7 @@ the cache is taken as the cache has it; a revision that is not there is fetched 
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def in_cache(kind: str, name: str, revision: str) -> Path | None:
 def _is_whole(kind: str, snapshot: Path) -> bool:
     """Whether the engine finds what it reads: downloads that were cut off leave a part."""
     if kind == "datasets":
-        return any(path.is_file() for pattern in ("*.parquet", "*.jsonl") for path in snapshot.rglob(pattern))
+        return any(path.is_file() for path in _data_files(snapshot))
     if (snapshot / "adapter_config.json").is_file() and not (snapshot / "config.json").is_file():
         return (snapshot / "adapter_model.safetensors").is_file()
     if not all((snapshot / name).is_file() for name in ("config.json", "tokenizer.json")):
@@ -48,6 +49,25 @@ def _is_whole(kind: str, snapshot: Path) -> bool:
     except (ValueError, KeyError, AttributeError, TypeError):
         return False
     return all((snapshot / file).is_file() for file in files)
+
+
+def _data_files(snapshot: Path) -> list[Path]:
+    return [path for pattern in ("*.parquet", "*.jsonl") for path in sorted(snapshot.rglob(pattern))]
+
+
+def missing_file(snapshot: Path) -> str | None:
+    """A file of the data set that the cache lacks, by a link that leads nowhere or by its number: of
+    train-00000-of-00002.parquet there are two."""
+    files = _data_files(snapshot)
+    for path in files:
+        if not path.is_file():
+            return path.name
+        numbered = re.fullmatch(r"(.*-)(\d{5})(-of-)(\d{5})(\..*)", path.name)
+        for number in range(int(numbered[4]) if numbered else 0):
+            other = path.with_name(f"{numbered[1]}{number:05d}{numbered[3]}{numbered[4]}{numbered[5]}")
+            if other not in files:
+                return other.name
+    return None
 
 
 def find(kind: str, name: str, revision: str) -> dict:
@@ -68,6 +88,8 @@ def find(kind: str, name: str, revision: str) -> dict:
         except Exception as error:  # its own, httpx's, OSError: all mean that it cannot be had
             reason = " ".join(str(error).split())[:300]
             return {"fault": f"{missing}, and cannot be fetched: {reason}", "remedy": "connect, or put them there"}
+    if kind == "datasets" and (file := missing_file(snapshot)):
+        print(f"augur: warning: hf://{name}: the cache lacks {file}; what is there is read", file=sys.stderr)
     return {"path": str(snapshot), "revision": snapshot.name}
 
 

@@ -77,6 +77,12 @@ std::vector<ChatMessage> ReadMessages(const Json& list) {
 
 std::string Render(const Json& line, const ChatFormat& format) {
   RenderOptions options;
+  if (line.contains("tools") && !line["tools"].empty()) {
+    throw Error("tools", "are not rendered", "write them into the system message");
+  }
+  if (ReadFlag(line, "continue_final_message").value_or(false)) {
+    throw Error("continue_final_message", "is not supported", "cut the end of the message off the tokens");
+  }
   options.add_generation_prompt = ReadFlag(line, "add_generation_prompt").value_or(false);
   options.thinking = ReadFlag(line, "enable_thinking");
   if (line.contains("date_string")) options.date = RequireString(line, "date_string", "");

@@ -80,6 +80,18 @@ def test_data_sets_are_read_by_split_file_and_folder(home):
     assert done.returncode == 2 and "has no 'validation'" in done.stderr
 
 
+@pytest.mark.parametrize("left", ["link", "nothing"])
+def test_a_part_of_a_data_set_is_read_and_told(home, left):
+    assert run(home, "prompts", "hf://someone/sums").stderr == ""
+    (second,) = home.rglob("train-00001-of-00002.parquet")
+    second.resolve().unlink()
+    if left == "nothing":
+        second.unlink()
+    done = run(home, "prompts", "hf://someone/sums")
+    assert "hf://someone/sums: the cache lacks train-00001-of-00002.parquet" in done.stderr
+    assert len(done.stdout.splitlines()) == 5
+
+
 def test_addresses_may_be_written_as_huggingface_hub_writes_them(home):
     everything = [row["prompt"] for row in ROWS]
     assert prompts(home, "hf://datasets/someone/sums") == everything

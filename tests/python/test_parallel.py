@@ -22,6 +22,7 @@ from train_runs import (
     make_policy,
     read_lines,
     read_metrics,
+    small_config,
     without_times,
     write_config,
     write_guesses,
@@ -366,6 +367,33 @@ def long_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes
         algorithm__dynamic_sampling="false", audit__every=0, checkpoint__every=1, eval__files="[]", train__steps=40
     )
     return rl_config(tmp_path, guesser, name, parallel__shard="states", **(settings | changes))
+
+
+@pytest.mark.parametrize("differs", ["config", "data"])
+def test_ranks_that_read_other_files_are_refused_before_the_first_step(tmp_path, guesser, differs):
+    """As on a machine with an older checkout: the second rank starts in a folder of its own."""
+    for rank in ("0", "1"):
+        (tmp_path / rank).mkdir()
+        (tmp_path / rank / "rows.jsonl").write_text(json.dumps({"prompt": "1 2 =", "answer": "1 2"}) + "\n")
+        settings = dict(data__train="[rows.jsonl]", eval__files="[]", reward__verifier="exact")
+        config = small_config(tmp_path, guesser[0], **settings)
+        (tmp_path / rank / "run.yaml").write_text(config.read_text())
+    if differs == "config":
+        with open(tmp_path / "1" / "run.yaml", "a") as file:
+            file.write("mask: clip\n")
+    else:
+        (tmp_path / "1" / "rows.jsonl").write_text(json.dumps({"prompt": "2 3 =", "answer": "2 3"}) + "\n")
+    (tmp_path / "augur_in_folder.py").write_text(
+        "import os, runpy, sys\n"
+        f"os.chdir(os.path.join({str(tmp_path)!r}, os.environ['RANK']))\n"
+        "runpy.run_module('augur', run_name='__main__', alter_sys=True)\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += [tmp_path / "augur_in_folder.py", "train", "run.yaml"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+    assert done.returncode != 0 and "rank 1: configuration and files: are not those of the first rank" in done.stderr
+    assert ("proximity: ratio" if differs == "config" else "rows.jsonl (") in done.stderr
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_sigterm_to_torchrun_saves_and_ends_all(tmp_path, guesser):

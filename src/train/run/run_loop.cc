@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -83,6 +84,7 @@ class Loop {
 
  private:
   void Begin();
+  void ExpectSameSetup() const;
   ResumePlan MakePlan(std::optional<Resume>* resume) const;
   void RefuseOtherCommand() const;
   std::vector<std::string> Inputs() const;
@@ -165,7 +167,35 @@ ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
   return plan;
 }
 
+// Each rank has read configuration, model and data for itself, from a disk that may be another machine's.
+void Loop::ExpectSameSetup() const {
+  if (ranks_.alone()) return;
+  std::string mine;
+  ranks_.Together([&] {
+    std::vector<FileFingerprint> files = FilesNow(setup_);
+    for (const FileFingerprint& file : FingerprintWeights(ModelDirectory(setup_.model.path))) {
+      files.push_back(file);
+    }
+    mine = setup_.yaml;
+    for (const FileFingerprint& file : files) {
+      mine += fmt::format("{} ({} bytes, {})\n", file.path, file.size, file.checksum);
+    }
+  });
+  const std::string first = ranks_.FromFirst(mine);
+  ranks_.Together([&] {
+    std::istringstream own(mine), other(first);
+    for (std::string here, there; mine != first && std::getline(own, here);) {
+      std::getline(other, there);
+      if (here == there) continue;
+      throw Error("configuration and files",
+                  fmt::format("are not those of the first rank: '{}' here, '{}' there", here, there),
+                  "give every rank the same");
+    }
+  });
+}
+
 void Loop::Begin() {
+  ExpectSameSetup();
   std::optional<Resume> resume;
   const ResumePlan plan = MakePlan(&resume);
   if (plan.checkpoint) {
