@@ -94,6 +94,9 @@ class AdapterScales {
       if (config.contains("alpha_pattern") && config["alpha_pattern"].is_object()) {
         for (const auto& [pattern, alpha] : config["alpha_pattern"].items()) patterns_[pattern] = alpha;
       }
+      if (config.contains("target_parameters") && config["target_parameters"].is_array()) {
+        parameters_ = config["target_parameters"].get<std::vector<std::string>>();
+      }
     } catch (const Json::exception& fault) {
       throw Error(where_, fault.what(), "take a file that peft saved");
     }
@@ -106,6 +109,11 @@ class AdapterScales {
 
   int64_t rank() const { return rank_; }
   double alpha() const { return alpha_; }
+  // Whether PEFT adapts it as a parameter, by the end of its name.
+  bool IsParameter(const std::string& name) const {
+    return std::ranges::any_of(
+        parameters_, [&](const std::string& end) { return name == end || name.ends_with("." + end); });
+  }
   double Of(const std::string& name, int64_t rank) const {
     double alpha = alpha_;
     for (const auto& [pattern, other] : patterns_) {
@@ -124,6 +132,7 @@ class AdapterScales {
   double alpha_ = 0;
   bool root_ = false;  // use_rslora
   std::map<std::string, double> patterns_;
+  std::vector<std::string> parameters_;
 };
 
 class AdapterReader {
@@ -221,7 +230,9 @@ void ReadPlace(size_t layer, const ModuleSpec& spec, const AdapterPlace& place, 
     a = a.view({spec.experts, rank, a.size(1)});
     b = b.view({b.size(0), rank, spec.experts}).permute({2, 0, 1}).contiguous();
   }
-  const double scale = scales.Of(PatternName(layer, spec.slot, place.name), rank);
+  std::string name = PatternName(layer, spec.slot, place.name);
+  if (spec.experts == 0 && scales.IsParameter(name + ".weight")) name += ".weight";
+  const double scale = scales.Of(name, rank);
   AddAdapter(layer, spec, place, {"", 0, a, b, scale}, reader.where(), model);
 }
 

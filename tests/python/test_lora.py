@@ -381,6 +381,16 @@ def test_the_routers_adapter_has_its_own_scale(sparse, tmp_path, changes):
     check_scores(score(adapter, "--dtype", "fp32"), load_adapted(sparse, adapter))
 
 
+@pytest.mark.parametrize("pattern", ["v_proj.weight", "v_proj"])
+@pytest.mark.filterwarnings("ignore:.*did not match any targeted module")
+def test_a_linear_layer_adapted_as_a_parameter_has_the_scale_that_peft_gives_it(dense, tmp_path, pattern):
+    changes = dict(
+        target_modules=["q_proj"], target_parameters=["self_attn.v_proj.weight"], alpha_pattern={pattern: 33}
+    )
+    peft_adapter(dense, tmp_path / "peft", **changes)
+    check_scores(score(tmp_path / "peft", "--dtype", "fp32"), load_adapted(dense, tmp_path / "peft"))
+
+
 def test_a_merged_export_in_float32_has_the_master_weights(dense, tmp_path):
     settings = LORA | dict(train__steps=1, model__precision="bf16", checkpoint__every=1)
     run_augur("train", write_config(tmp_path / "train.yaml", dense, tmp_path / "run", **settings))
