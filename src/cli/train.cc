@@ -48,8 +48,8 @@ void Train(const TrainFlags& options) {
     if (wandb) wandb->Write(step, metrics);
     if (const auto tell = Hooks().step) tell(step, config.train.steps, Json(metrics).dump().c_str());
   };
-  // A page that cannot be written costs no training. It is told of when that is the only fault: a disk that is
-  // full soon has another.
+  // A page that cannot be written costs no training. It is told of when that is the only fault: a disk that
+  // is full soon has another.
   std::string page_fault;
   const auto tell_page_fault = [&] {
     if (!page_fault.empty()) Tell("augur: warning: the report was not written: {}\n", page_fault);
