@@ -71,6 +71,8 @@ Json ReadAdapterConfig(const fs::path& directory) {
   return config;
 }
 
+using Patterns = std::map<std::string, double>;
+
 // PEFT's rule for rank_pattern and alpha_pattern: regular expressions of the ends of names.
 bool MatchesPattern(const std::string& pattern, const std::string& name, const std::string& where) {
   try {
@@ -79,8 +81,10 @@ bool MatchesPattern(const std::string& pattern, const std::string& name, const s
     }
   } catch (const std::regex_error&) {
   }
-  throw Error(where, fmt::format("alpha_pattern '{}' is no pattern", pattern.substr(0, kLongestPattern)),
-              "name modules");
+  throw Error(
+      where,
+      fmt::format("'{}' in rank_pattern or alpha_pattern is no pattern", pattern.substr(0, kLongestPattern)),
+      "name modules");
 }
 
 // The numbers of an adapter_config.json.
@@ -91,9 +95,8 @@ class AdapterScales {
       rank_ = config.at("r");
       alpha_ = config.at("lora_alpha");
       root_ = config.value("use_rslora", false);
-      if (config.contains("alpha_pattern") && config["alpha_pattern"].is_object()) {
-        for (const auto& [pattern, alpha] : config["alpha_pattern"].items()) patterns_[pattern] = alpha;
-      }
+      ranks_ = PatternsOf(config, "rank_pattern");
+      alphas_ = PatternsOf(config, "alpha_pattern");
       if (config.contains("target_parameters") && config["target_parameters"].is_array()) {
         parameters_ = config["target_parameters"].get<std::vector<std::string>>();
       }
@@ -102,7 +105,7 @@ class AdapterScales {
     }
     const auto fits = [](double alpha) { return std::abs(alpha) <= std::numeric_limits<float>::max(); };
     if (rank_ < 1 || !fits(alpha_) ||
-        !std::ranges::all_of(patterns_, [&](const auto& one) { return fits(one.second); })) {
+        !std::ranges::all_of(alphas_, [&](const auto& one) { return fits(one.second); })) {
       throw Error(where_, "r, lora_alpha or alpha_pattern is out of range", "correct it");
     }
   }
@@ -114,24 +117,35 @@ class AdapterScales {
     return std::ranges::any_of(
         parameters_, [&](const std::string& end) { return name == end || name.ends_with("." + end); });
   }
+  // Throws Error where the configuration has another rank for it than its factors.
   double Of(const std::string& name, int64_t rank) const {
-    double alpha = alpha_;
-    for (const auto& [pattern, other] : patterns_) {
-      if (MatchesPattern(pattern, name, where_)) {
-        alpha = other;
-        break;
-      }
-    }
+    const double configured = Pick(ranks_, name, static_cast<double>(rank_));
     const auto width = static_cast<double>(rank);
-    return alpha / (root_ ? std::sqrt(width) : width);
+    if (configured != width) {
+      throw Error(where_,
+                  fmt::format("{} has rank {} here and {} in {}", name, configured, rank, kAdapterWeights),
+                  "correct r or rank_pattern");
+    }
+    return Pick(alphas_, name, alpha_) / (root_ ? std::sqrt(width) : width);
   }
 
  private:
+  static Patterns PatternsOf(const Json& config, const char* key) {
+    return config.contains(key) && config[key].is_object() ? config[key].get<Patterns>() : Patterns();
+  }
+
+  double Pick(const Patterns& patterns, const std::string& name, double otherwise) const {
+    for (const auto& [pattern, value] : patterns) {
+      if (MatchesPattern(pattern, name, where_)) return value;
+    }
+    return otherwise;
+  }
+
   std::string where_;
   int64_t rank_ = 0;
   double alpha_ = 0;
   bool root_ = false;  // use_rslora
-  std::map<std::string, double> patterns_;
+  Patterns ranks_, alphas_;
   std::vector<std::string> parameters_;
 };
 

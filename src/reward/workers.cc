@@ -106,22 +106,23 @@ class RewardWorkers::Pool {
   int64_t restarts() const { return restarts_; }
 
  private:
-  // A group whose call took too long, while its responses are scored one by one.
-  struct SlowGroup {
-    size_t left = 0;
+  // A group whose call failed, while its responses are scored one by one to find those to blame.
+  struct FailedGroup {
+    size_t size = 0;
+    std::string error;
+    bool hung = false;  // as a group; alone none has so far
+    bool ended_process = false;
+    std::vector<std::pair<std::promise<RewardOutcome>, RewardOutcome>> scored = {};
   };
 
   struct Task {
     std::vector<std::string> bodies;  // one, or a group's
     std::vector<std::promise<RewardOutcome>> results = {};
-    std::shared_ptr<SlowGroup> slow = nullptr;
+    std::shared_ptr<FailedGroup> group = nullptr;  // that this response was split from
 
     size_t size() const { return bodies.size(); }
     std::string Request() const {
       return Frame(size() == 1 ? bodies[0] : fmt::format("{{\"group\":[{}]}}", fmt::join(bodies, ",")));
-    }
-    void Fail(const std::string& error, const std::string& told = "") {
-      for (auto& result : results) result.set_value({.failed = true, .error = error, .told = told});
     }
   };
 
@@ -208,7 +209,10 @@ class RewardWorkers::Pool {
   }
 
   void FailQueue() {
-    for (Task& task : queue_) task.Fail(fmt::format("{}: no worker could be started", options_.name));
+    const std::string error = fmt::format("{}: no worker could be started", options_.name);
+    for (Task& task : queue_) {
+      Deliver(&task, std::vector<RewardOutcome>(task.size(), {.failed = true, .error = error}));
+    }
     queue_.clear();
   }
 
@@ -285,27 +289,30 @@ class RewardWorkers::Pool {
     mean_seconds_ = 0.9 * mean_seconds_ + 0.1 * SecondsSince(worker->since);
     Task& task = worker->sent.front();
     if (task.size() == 1) {
-      if (task.slow && --task.slow->left == 0) slow_groups_ = true;
-      task.results[0].set_value(Outcome(answer));
+      Deliver(&task, {Outcome(answer)});
     } else if (answer.contains("error")) {
       Show(fmt::format("raised an exception on a group of {} responses, which are scored one by one",
                        task.size()),
            answer.at("traceback").get<std::string>());
-      Split(std::move(task), nullptr);
+      Split(std::move(task), {.error = Raised(answer)});
     } else {
       std::vector<RewardOutcome> outcomes;
       for (const Json& one : answer.at("group")) outcomes.push_back(Outcome(one));
       if (outcomes.size() != task.size()) throw std::runtime_error("too few answers");
-      for (size_t i = 0; i < task.size(); ++i) task.results[i].set_value(std::move(outcomes[i]));
+      Deliver(&task, std::move(outcomes));
     }
     worker->sent.pop_front();
     worker->since = Clock::now();
   }
 
+  std::string Raised(const Json& answer) const {
+    return fmt::format("{} raised {}", options_.name, answer.at("error").get<std::string>());
+  }
+
   RewardOutcome Outcome(const Json& answer) {
     RewardOutcome outcome{.failed = answer.contains("error")};
     if (outcome.failed) {
-      outcome.error = fmt::format("{} raised {}", options_.name, answer.at("error").get<std::string>());
+      outcome.error = Raised(answer);
       Show("raised an exception", answer.at("traceback").get<std::string>());
       outcome.told = std::exchange(told_, "");
       return outcome;
@@ -325,11 +332,36 @@ class RewardWorkers::Pool {
   }
 
   // Puts the responses of a group before all others, one by one.
-  void Split(Task group, const std::shared_ptr<SlowGroup>& slow) {
-    for (size_t i = group.size(); i-- > 0;) {
-      Task& one = queue_.emplace_front(Task{{std::move(group.bodies[i])}, {}, slow});
-      one.results.push_back(std::move(group.results[i]));
+  void Split(Task task, FailedGroup group) {
+    group.size = task.size();
+    const auto shared = std::make_shared<FailedGroup>(std::move(group));
+    for (size_t i = task.size(); i-- > 0;) {
+      Task& one = queue_.emplace_front(Task{{std::move(task.bodies[i])}, {}, shared});
+      one.results.push_back(std::move(task.results[i]));
     }
+  }
+
+  void Deliver(Task* task, std::vector<RewardOutcome> outcomes) {
+    if (task->group) return DeliverSplit(task, std::move(outcomes[0]));
+    for (size_t i = 0; i < task->size(); ++i) task->results[i].set_value(std::move(outcomes[i]));
+  }
+
+  // A call that fails for a group and for none of its responses has failed for all of them: what the function
+  // gives each alone may mean something else. One that took too long was only slow.
+  void DeliverSplit(Task* task, RewardOutcome outcome) {
+    FailedGroup& group = *task->group;
+    group.scored.emplace_back(std::move(task->results[0]), std::move(outcome));
+    if (group.scored.size() < group.size) return;
+    slow_groups_ |= group.hung;
+    const bool blamed = std::ranges::any_of(group.scored, [](const auto& one) { return one.second.failed; });
+    if (!blamed && !group.hung) {
+      Show("did not come back", group.error + "\n");
+      if (group.ended_process) ++restarts_;
+      for (auto& [_, scored] : group.scored) {
+        scored = {.failed = true, .error = group.error, .told = scored.told + std::exchange(told_, "")};
+      }
+    }
+    for (auto& [result, scored] : group.scored) result.set_value(std::move(scored));
   }
 
   double Limit(const Worker& worker) const {
@@ -387,14 +419,15 @@ class RewardWorkers::Pool {
   void FailFirst(Worker* worker, const std::string& how, bool hung) {
     std::deque<Task> sent = std::exchange(worker->sent, {});
     for (; sent.size() > 1; sent.pop_back()) queue_.push_front(std::move(sent.back()));
+    const std::string error = fmt::format("{}: {}", options_.name, how);
     if (!sent.empty() && sent.front().size() > 1) {
-      const size_t count = sent.front().size();
-      return Split(std::move(sent.front()), hung ? std::make_shared<SlowGroup>(SlowGroup{count}) : nullptr);
+      return Split(std::move(sent.front()), {.error = error, .hung = hung, .ended_process = true});
     }
     Show("did not come back", how + "\n");
-    if (!sent.empty()) {
-      sent.front().Fail(fmt::format("{}: {}", options_.name, how), std::exchange(told_, ""));
-    }
+    if (sent.empty()) return;
+    Task& one = sent.front();
+    if (one.group && hung) one.group->hung = false;
+    Deliver(&one, {{.failed = true, .error = error, .told = std::exchange(told_, "")}});
   }
 
   // For the outcome that follows, too: of several ranks the first alone is heard.

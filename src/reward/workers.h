@@ -50,7 +50,8 @@ class RewardWorkers {
 
   // Queues responses that are scored in one call, each {"data_source", "prompt", "text", "tokens",
   // "ground_truth", "extra_info", "columns", "trainer_state"}; more than one only where takes_groups(). Where
-  // that call fails, they are scored one by one, so that one that cannot be scored costs the others nothing.
+  // that call fails, they are scored one by one, so that one that cannot be scored costs the others nothing;
+  // where each can be scored alone, all have failed, unless the call was only slow.
   // Results do not depend on the order in which responses are queued, as far as the function does not. May be
   // called by any thread. The first failure is shown whole on standard error.
   std::vector<std::future<RewardOutcome>> Score(const std::vector<Json>& responses);

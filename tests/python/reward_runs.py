@@ -33,20 +33,16 @@ def helper(line):
     raise ValueError(f"cannot score {{line!r}}")
 
 def raises(completions, **columns):
-    return [0.5 if completions[0].strip() == "{ANSWER}" else helper(completions[0])]
+    return [0.5 if text.strip() == "{ANSWER}" else helper(text) for text in completions]
 
 def fails(completions, **columns):
     raise ValueError("always")
 
 def dies(completions, **columns):
-    if completions[0].strip() != "{ANSWER}":
-        os._exit(3)
-    return [0.5]
+    return [0.5 if text.strip() == "{ANSWER}" else os._exit(3) for text in completions]
 
 def hangs(completions, **columns):
-    if completions[0].strip() != "{ANSWER}":
-        time.sleep(600)
-    return [0.5]
+    return [0.5 if text.strip() == "{ANSWER}" else time.sleep(600) for text in completions]
 
 def sleeps(completions, **columns):
     open(os.environ["STAMPS"], "w").close()

@@ -224,6 +224,8 @@ def test_pickles_and_what_changes_the_computation_are_refused(dense, tmp_path):
         ({"init_lora_weights": "pissa"}, "init_lora_weights"),
         ({"peft_type": "IA3"}, "peft_type"),
         ({"r": "x"}, "adapter_config.json"),
+        ({"r": RANK + 1}, f"has rank {RANK + 1} here and {RANK} in"),
+        ({"rank_pattern": {"q_proj": 2}}, f"q_proj has rank 2 here and {RANK} in"),
         ({"base_model_name_or_path": "nowhere"}, "nowhere"),
     ]
     for change, part in changes:

@@ -187,9 +187,9 @@ def test_the_interpreter_is_the_one_that_was_named(tmp_path, guesses):
 
 def test_what_a_closure_raises_costs_its_response(tmp_path, guesses, capfd):
     def score(completions, **columns):
-        if completions[0].strip() != ANSWER:
+        if any(text.strip() != ANSWER for text in completions):
             raise RuntimeError("not this one")
-        return [1.0]
+        return [1.0] * len(completions)
 
     run = augur.train(
         small_config(tmp_path, **guesses), "reward.error_score=-1", "reward.max_errors=0.99", reward=score
@@ -235,10 +235,10 @@ def test_nothing_is_left_running(tmp_path, guesses):
     raise AssertionError(workers())
 
 
-def test_a_function_that_fails_on_groups_alone_says_so(tmp_path, guesses):
+def test_a_function_that_returns_too_few_scores_ends_the_run(tmp_path, guesses):
     (tmp_path / "groups.py").write_text("def score(completions, **_):\n    return [0.5]\n")
-    metrics, said = trained(
-        tmp_path, guesses, "run", reward__python=f"{tmp_path / 'groups.py'}:score", rollout__group=4
-    )
-    assert all(line["data"]["reward/errors"] == 0 for line in metrics)
-    assert said.count("raised an exception on a group of 4 responses, which are scored one by one") == 1
+    settings = {"reward__python": f"{tmp_path / 'groups.py'}:score", "rollout__group": 4}
+    done = run_augur("train", small_config(tmp_path, **guesses, **settings), check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("raised an exception on a group of 4 responses, which are scored one by one") == 1
+    assert "ValueError: 1 scores came back for 4 completions" in done.stderr

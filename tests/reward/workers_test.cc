@@ -47,6 +47,11 @@ def slow(prompts, completions, **columns):
     time.sleep(0.4 * len(completions))
     return [float(len(completions))] * len(completions)
 
+def relative(prompts, completions, **columns):
+    if len(completions) > 1 and "die" in completions:
+        os._exit(3)
+    return [0.5]
+
 def nothing(solution_str):
     return None
 
@@ -150,6 +155,20 @@ TEST_F(RewardWorkersTest, GroupsThatTakeLongerThanAResponseMayAreGivenTheirTime)
   };
   EXPECT_EQ(score(), 1);  // one by one
   EXPECT_EQ(score(), 4);
+}
+
+TEST_F(RewardWorkersTest, AGroupWhoseCallFailsWhileEachResponseCanBeScoredHasFailed) {
+  const auto workers = StartRewardWorkers(Reward("relative"));
+  for (const auto& [text, error] :
+       {std::pair{"a", "ValueError: 1 scores came back for 2 completions"}, {"die", "exit code 3"}}) {
+    for (auto& result : workers->Score({Response(text), Response("b")})) {
+      const RewardOutcome outcome = result.get();
+      EXPECT_TRUE(outcome.failed);
+      EXPECT_NE(outcome.error.find(error), std::string::npos) << outcome.error;
+    }
+  }
+  EXPECT_EQ(workers->restarts(), 1);
+  EXPECT_EQ(ScoreOne(*workers, "a").get().score, 0.5);
 }
 
 TEST_F(RewardWorkersTest, WhatIsNoScoreFails) {
