@@ -41,7 +41,21 @@ bool IsNamePart(std::string_view part) {
   });
 }
 
-// "Org/Name[@REVISION][/REST]"; a revision holds no slash.
+// A commit, a branch without a slash, or one that the hub makes: "refs/pr/3", "refs/convert/parquet".
+size_t RevisionLength(std::string_view text) {
+  size_t end = text.find('/');
+  for (int more = text.starts_with("refs/") ? 2 : 0; more > 0 && end != std::string_view::npos; --more)
+    end = text.find('/', end + 1);
+  return std::min(end, text.size());
+}
+
+bool IsRevision(std::string_view text) {
+  const fs::path parts(text);
+  return !text.empty() &&
+         std::ranges::all_of(parts, [](const fs::path& part) { return IsNamePart(part.string()); });
+}
+
+// "Org/Name[@REVISION][/REST]".
 std::optional<HubName> ParseName(std::string_view text, std::string kind) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return std::nullopt;
@@ -51,10 +65,10 @@ std::optional<HubName> ParseName(std::string_view text, std::string kind) {
     return std::nullopt;
   text.remove_prefix(end);
   if (text.starts_with('@')) {
-    const size_t stop = std::min(text.find('/'), text.size());
-    name.revision = text.substr(1, stop - 1);
-    if (!IsNamePart(name.revision)) return std::nullopt;
-    text.remove_prefix(stop);
+    text.remove_prefix(1);
+    name.revision = text.substr(0, RevisionLength(text));
+    if (!IsRevision(name.revision)) return std::nullopt;
+    text.remove_prefix(name.revision.size());
   }
   if (text.starts_with('/')) name.rest = text.substr(1);
   return name;

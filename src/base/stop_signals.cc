@@ -13,6 +13,7 @@
 namespace augur {
 namespace {
 
+constexpr int kCallback = 1000;                 // in a signal's place where Request was called
 constexpr int64_t kOneRequest = 1'000'000'000;  // nanoseconds within which signals count as one
 
 std::atomic<int> received = 0;
@@ -106,13 +107,15 @@ const char* StopSignals::NameOf(int signal) {
       return "SIGHUP";
     case SIGPIPE:
       return "SIGPIPE";
+    case kCallback:
+      return "a callback";
     default:
       return nullptr;
   }
 }
 
 void StopSignals::Request() {
-  if (received == 0) OnSignal(SIGINT);
+  if (received == 0) OnSignal(kCallback);
 }
 
 StopOnLostReader::StopOnLostReader() : pipe_(Handle(SIGPIPE, OnBrokenPipe)) {}

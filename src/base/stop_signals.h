@@ -24,7 +24,7 @@ class StopSignals {
   static int Signal();
   static const char* NameOf(int signal);
 
-  // As the first SIGINT does, where no signal has come yet.
+  // As the first SIGINT does, where no signal has come yet, under the name "a callback".
   static void Request();
 
  private:

@@ -99,7 +99,7 @@ def test_each_step_is_seen_with_its_metrics(tmp_path):
     assert [step for step, _ in numbered] == [1, 2, 3] and numbered[0][1] > 20
 
 
-def test_an_exception_of_on_step_ends_the_run_saved_and_is_raised(tmp_path):
+def test_an_exception_of_on_step_ends_the_run_saved_and_is_raised(tmp_path, capfd):
     def fail(step: int, metrics: dict) -> None:
         raise ZeroDivisionError(f"at {step}")
 
@@ -107,6 +107,7 @@ def test_an_exception_of_on_step_ends_the_run_saved_and_is_raised(tmp_path):
     with pytest.raises(ZeroDivisionError, match="at 1"):
         augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=50", on_step=fail)
     assert augur.Run(tmp_path).step == 1 and (tmp_path / "checkpoints" / "global_step_1").is_dir()
+    assert "stopped by a callback after step 1 of 50; saved" in capfd.readouterr().out
     assert signal.getsignal(signal.SIGINT) is handler
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)  # Python's own handler is back

@@ -25,7 +25,7 @@ def lay_out(hub, kind: str, name: str, commit: str, files: dict, ref: str = "mai
         link = folder / "snapshots" / commit / path
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(blob, link.parent))
-    (folder / "refs").mkdir(exist_ok=True)
+    (folder / "refs" / ref).parent.mkdir(parents=True, exist_ok=True)
     (folder / "refs" / ref).write_text(commit)
 
 
@@ -78,6 +78,19 @@ def test_data_sets_are_read_by_split_file_and_folder(home):
     assert prompts(home, "hf://someone/sums/data/test") == everything[:2]
     done = run(home, "prompts", "hf://someone/sums/validation", check=False)
     assert done.returncode == 2 and "has no 'validation'" in done.stderr
+
+
+def test_branches_that_the_hub_makes_are_read(home, tmp_path):
+    files = {"default/train/0000.parquet": parquet(ROWS[:3])}
+    lay_out(home / "hub", "datasets", "someone/sums", NEWER, files, ref="refs/convert/parquet")
+    for rest in ("", "/default/train"):
+        assert prompts(home, f"hf://someone/sums@refs/convert/parquet{rest}") == [row["prompt"] for row in ROWS[:3]]
+    model = {path.name: path.read_bytes() for path in (ROOT / "models" / "tiny").iterdir()}
+    lay_out(home / "hub", "models", "someone/tiny", NEWER, model, ref="refs/pr/3")
+    train(home, tmp_path, "model.path=someone/tiny@refs/pr/3")
+    assert f"someone/tiny@{NEWER}" in (tmp_path / "run" / "config.yaml").read_text()
+    for name in ("hf://someone/sums@refs/../x", "hf://someone/sums@refs//x", "hf://someone/sums@refs"):
+        assert run(home, "prompts", name, check=False).returncode == 2
 
 
 @pytest.mark.parametrize("left", ["link", "nothing"])
