@@ -70,6 +70,26 @@ def _make_group() -> None:
     store = dist.PrefixStore(_start_name(store, rank, size), store)
     backend = "cpu:gloo,cuda:nccl" if _have_gpus(store, rank, size) else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    _wait_for_all(store, rank, size)
+
+
+def _wait_for_all(store: dist.Store, rank: int, size: int) -> None:
+    """So that a short command does not end while others still connect to its process, or to the store in it."""
+    if rank == 0:
+        _wait_for_count(store, "joined", size - 1)
+        store.set("all_joined", "")
+        _wait_for_count(store, "told", size - 1)
+    else:
+        store.add("joined", 1)
+        store.wait(["all_joined"])
+        store.add("told", 1)
+
+
+def _wait_for_count(store: dist.Store, key: str, count: int) -> None:
+    for _ in _turns(store):
+        if store.add(key, 0) == count:
+            return
+    raise TimeoutError(f"process group: of {count} other ranks {count - store.add(key, 0)} ended early")
 
 
 def _start_name(store: dist.Store, rank: int, size: int) -> str:
