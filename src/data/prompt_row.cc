@@ -1,6 +1,7 @@
 // How a row of somebody's data set becomes a Prompt.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <vector>
 
@@ -103,6 +104,22 @@ const Json* FindGroundTruth(const Json& row, const PromptColumns& columns) {
 
 bool IsAnswer(const ChatMessage& message) { return message.role == "assistant"; }
 
+std::string StripNewlines(std::string text) {
+  text.erase(0, text.find_first_not_of('\n'));
+  text.erase(text.find_last_not_of('\n') + 1);
+  return text;
+}
+
+// What is learned of an answer: thoughts that stand apart come first, as Qwen3's format writes them.
+std::string LearnedText(const Json& message, const std::string& where) {
+  const std::string content = RequireString(message, "content", where);
+  const Json* thoughts = Find(message, "reasoning_content");
+  if (thoughts == nullptr || *thoughts == "") return content;
+  if (!thoughts->is_string()) throw Error(where, "reasoning_content is not text", "write it as text");
+  return fmt::format("<think>\n{}\n</think>\n\n{}", StripNewlines(thoughts->get<std::string>()),
+                     content.substr(std::min(content.find_first_not_of('\n'), content.size())));
+}
+
 // The text of an answer that is written as a conversation of its own, as TRL's "completion" may be.
 std::string AnswerText(const Json& messages, const std::string& where) {
   const std::vector<ChatMessage> turns = ReadMessages(messages, where);
@@ -110,7 +127,7 @@ std::string AnswerText(const Json& messages, const std::string& where) {
     throw Error(where, "the answer is a list of messages, of which one answer is learned",
                 "write one message of the role assistant, or its text");
   }
-  return turns[0].content;
+  return LearnedText(messages[0], where);
 }
 
 // What is learned word by word. A ground truth alone is no answer unless it is named as one.
@@ -153,7 +170,7 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   } else if (answer != nullptr) {
     prompt.ground_truth = columns.whole_answers ? *answer : FinalAnswer(*answer);
   } else if (columns.whole_answers && prompt.messages.size() > 1 && IsAnswer(prompt.messages.back())) {
-    prompt.ground_truth = prompt.messages.back().content;  // a conversation ends with what is to be learned
+    prompt.ground_truth = LearnedText(content->back(), where);  // what a conversation ends with
     prompt.messages.pop_back();
   } else if (columns.answer.empty() && IsCountdown(row)) {
     prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};

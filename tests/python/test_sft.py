@@ -229,6 +229,26 @@ def test_conversations_in_the_layouts_of_trl_are_the_same_examples(tmp_path, pol
     assert done.returncode == 2 and "asks.jsonl:1: no answer" in done.stderr
 
 
+def test_thoughts_apart_from_an_answer_are_learned_before_it(tmp_path, policy):
+    model = with_template(policy, tmp_path / "chat")
+    asked = [{"role": "user", "content": "3 1 2"}]
+    reply = {"role": "assistant", "content": "\n\n1 2 3", "reasoning_content": "\nsort\n"}
+    learned = "<think>\nsort\n</think>\n\n1 2 3"
+    layouts = {
+        "run": {"prompt": asked, "answer": learned},
+        "messages": {"messages": [*asked, reply]},
+        "completion": {"prompt": asked, "completion": [reply]},
+        "none": {"messages": [*asked, {"role": "assistant", "content": learned, "reasoning_content": None}]},
+    }
+    metrics = {}
+    for name, row in layouts.items():
+        config = write_sft(tmp_path, model, name, **PLAIN_UPDATE)
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+        run_augur("sft", config)
+        metrics[name] = without_times(read_metrics(tmp_path / name))
+    assert all(metrics[name] == metrics["run"] for name in layouts)
+
+
 @pytest.mark.parametrize(
     ("case", "end"),
     [
