@@ -89,7 +89,7 @@ def _wait_for_count(store: dist.Store, key: str, count: int) -> None:
     for _ in _turns(store):
         if store.add(key, 0) == count:
             return
-    raise TimeoutError(f"process group: of {count} other ranks {count - store.add(key, 0)} ended early")
+    raise TimeoutError(f"process group: {count - store.add(key, 0)} of {count} other ranks did not come or ended early")
 
 
 def _start_name(store: dist.Store, rank: int, size: int) -> str:

@@ -50,9 +50,9 @@ size_t RevisionLength(std::string_view text) {
 }
 
 bool IsRevision(std::string_view text) {
-  const fs::path parts(text);
-  return !text.empty() &&
-         std::ranges::all_of(parts, [](const fs::path& part) { return IsNamePart(part.string()); });
+  const size_t slash = text.find('/');
+  return IsNamePart(text.substr(0, slash)) &&
+         (slash == std::string_view::npos || IsRevision(text.substr(slash + 1)));
 }
 
 // "Org/Name[@REVISION][/REST]".

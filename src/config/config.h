@@ -80,7 +80,8 @@ struct LoraSection {
       "tasks (task:sort:count=4096).")                                                                       \
   KEY(std::string, prompt_key, "", kAny, "Column of the prompt. Empty: prompt, problem or question.")        \
   KEY(std::string, answer_key, "", kAny,                                                                     \
-      "Column of the answer. Empty: reward_model.ground_truth, label, answer or solution.")                  \
+      "Column of the answer. Empty: reward_model.ground_truth, label, answer or solution; for augur sft "    \
+      "solution, answer, label or completion.")                                                              \
   KEY(std::string, data_source_key, "", kAny,                                                                \
       "Column that groups evaluation figures. Empty: data_source, else the file's name.")                    \
   KEY(std::string, prompt_template, "", kAny,                                                                \

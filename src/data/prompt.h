@@ -21,6 +21,8 @@ struct Prompt {
   std::string text;
   // What the verifier compares with: text, a number, or an object.
   Json ground_truth;
+  // Of an answer that is to be learned: the reasoning that its message holds apart from it.
+  std::string reasoning = {};
   // The row's extra_info, untouched; null if it has none.
   Json extra_info;
   // The whole row, where PromptColumns::keep_columns asked for it; otherwise null.

@@ -1,7 +1,6 @@
 // How a row of somebody's data set becomes a Prompt.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <initializer_list>
 #include <vector>
 
@@ -104,30 +103,23 @@ const Json* FindGroundTruth(const Json& row, const PromptColumns& columns) {
 
 bool IsAnswer(const ChatMessage& message) { return message.role == "assistant"; }
 
-std::string StripNewlines(std::string text) {
-  text.erase(0, text.find_first_not_of('\n'));
-  text.erase(text.find_last_not_of('\n') + 1);
-  return text;
+// The answer that a message is, which is learned.
+void LearnFrom(const Json& message, const std::string& where, Prompt* prompt) {
+  prompt->ground_truth = RequireString(message, "content", where);
+  const Json* reasoning = Find(message, "reasoning_content");
+  if (reasoning == nullptr) return;
+  if (!reasoning->is_string()) throw Error(where, "reasoning_content is not text", "write it as text");
+  prompt->reasoning = reasoning->get<std::string>();
 }
 
-// What is learned of an answer: thoughts that stand apart come first, as Qwen3's format writes them.
-std::string LearnedText(const Json& message, const std::string& where) {
-  const std::string content = RequireString(message, "content", where);
-  const Json* thoughts = Find(message, "reasoning_content");
-  if (thoughts == nullptr || *thoughts == "") return content;
-  if (!thoughts->is_string()) throw Error(where, "reasoning_content is not text", "write it as text");
-  return fmt::format("<think>\n{}\n</think>\n\n{}", StripNewlines(thoughts->get<std::string>()),
-                     content.substr(std::min(content.find_first_not_of('\n'), content.size())));
-}
-
-// The text of an answer that is written as a conversation of its own, as TRL's "completion" may be.
-std::string AnswerText(const Json& messages, const std::string& where) {
+// An answer that is written as a conversation of its own, as TRL's "completion" may be.
+const Json& OnlyAnswer(const Json& messages, const std::string& where) {
   const std::vector<ChatMessage> turns = ReadMessages(messages, where);
   if (turns.size() != 1 || !IsAnswer(turns[0])) {
     throw Error(where, "the answer is a list of messages, of which one answer is learned",
                 "write one message of the role assistant, or its text");
   }
-  return LearnedText(messages[0], where);
+  return messages[0];
 }
 
 // What is learned word by word. A ground truth alone is no answer unless it is named as one.
@@ -166,11 +158,11 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   const Json* answer =
       columns.whole_answers ? FindWholeAnswer(row, columns, where) : FindGroundTruth(row, columns);
   if (answer != nullptr && columns.whole_answers && answer->is_array()) {
-    prompt.ground_truth = AnswerText(*answer, where);
+    LearnFrom(OnlyAnswer(*answer, where), where, &prompt);
   } else if (answer != nullptr) {
     prompt.ground_truth = columns.whole_answers ? *answer : FinalAnswer(*answer);
   } else if (columns.whole_answers && prompt.messages.size() > 1 && IsAnswer(prompt.messages.back())) {
-    prompt.ground_truth = LearnedText(content->back(), where);  // what a conversation ends with
+    LearnFrom(content->back(), where, &prompt);  // a conversation ends with what is to be learned
     prompt.messages.pop_back();
   } else if (columns.answer.empty() && IsCountdown(row)) {
     prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};

@@ -71,21 +71,35 @@ Json ReadAdapterConfig(const fs::path& directory) {
   return config;
 }
 
-using Patterns = std::map<std::string, double>;
-
-// PEFT's rule for rank_pattern and alpha_pattern: regular expressions of the ends of names.
-bool MatchesPattern(const std::string& pattern, const std::string& name, const std::string& where) {
-  try {
-    if (pattern.size() <= kLongestPattern) {
-      return std::regex_match(name, std::regex("(.*\\.)?(" + pattern + ")"));
+// rank_pattern or alpha_pattern: PEFT takes the first whose regular expression is the end of a module's name.
+class Patterns {
+ public:
+  Patterns(const Json& config, const char* key, const std::string& where) {
+    if (!config.contains(key) || !config[key].is_object()) return;
+    for (const auto& [pattern, value] : config[key].items()) {
+      try {
+        if (pattern.size() > kLongestPattern) throw std::regex_error(std::regex_constants::error_complexity);
+        patterns_.emplace_back(std::regex("(.*\\.)?(" + pattern + ")"), value.get<double>());
+      } catch (const std::regex_error&) {
+        throw Error(where, fmt::format("{} '{}' cannot be read", key, pattern.substr(0, kLongestPattern)),
+                    "name modules; of Python's regular expressions the plain ones are known");
+      }
     }
-  } catch (const std::regex_error&) {
   }
-  throw Error(
-      where,
-      fmt::format("'{}' in rank_pattern or alpha_pattern is no pattern", pattern.substr(0, kLongestPattern)),
-      "name modules");
-}
+
+  double Pick(const std::string& name, double otherwise) const {
+    for (const auto& [pattern, value] : patterns_) {
+      if (std::regex_match(name, pattern)) return value;
+    }
+    return otherwise;
+  }
+  bool AllAtMost(double limit) const {
+    return std::ranges::all_of(patterns_, [&](const auto& one) { return std::abs(one.second) <= limit; });
+  }
+
+ private:
+  std::vector<std::pair<std::regex, double>> patterns_;
+};
 
 // The numbers of an adapter_config.json.
 class AdapterScales {
@@ -95,17 +109,16 @@ class AdapterScales {
       rank_ = config.at("r");
       alpha_ = config.at("lora_alpha");
       root_ = config.value("use_rslora", false);
-      ranks_ = PatternsOf(config, "rank_pattern");
-      alphas_ = PatternsOf(config, "alpha_pattern");
+      ranks_.emplace(config, "rank_pattern", where_);
+      alphas_.emplace(config, "alpha_pattern", where_);
       if (config.contains("target_parameters") && config["target_parameters"].is_array()) {
         parameters_ = config["target_parameters"].get<std::vector<std::string>>();
       }
     } catch (const Json::exception& fault) {
       throw Error(where_, fault.what(), "take a file that peft saved");
     }
-    const auto fits = [](double alpha) { return std::abs(alpha) <= std::numeric_limits<float>::max(); };
-    if (rank_ < 1 || !fits(alpha_) ||
-        !std::ranges::all_of(alphas_, [&](const auto& one) { return fits(one.second); })) {
+    constexpr double kMost = std::numeric_limits<float>::max();
+    if (rank_ < 1 || !(std::abs(alpha_) <= kMost) || !alphas_->AllAtMost(kMost)) {
       throw Error(where_, "r, lora_alpha or alpha_pattern is out of range", "correct it");
     }
   }
@@ -117,35 +130,27 @@ class AdapterScales {
     return std::ranges::any_of(
         parameters_, [&](const std::string& end) { return name == end || name.ends_with("." + end); });
   }
-  // Throws Error where the configuration has another rank for it than its factors.
-  double Of(const std::string& name, int64_t rank) const {
-    const double configured = Pick(ranks_, name, static_cast<double>(rank_));
-    const auto width = static_cast<double>(rank);
-    if (configured != width) {
+  // The scale of factors of that rank, by the first of the names that PEFT may know the module by under which
+  // the configuration has this rank. Throws Error where it has another under all.
+  double Of(const std::vector<std::string>& names, int64_t rank) const {
+    const auto width = static_cast<double>(rank), otherwise = static_cast<double>(rank_);
+    const auto name =
+        std::ranges::find_if(names, [&](const auto& one) { return ranks_->Pick(one, otherwise) == width; });
+    if (name == names.end()) {
       throw Error(where_,
-                  fmt::format("{} has rank {} here and {} in {}", name, configured, rank, kAdapterWeights),
+                  fmt::format("{} has rank {} here and {} in {}", names[0], ranks_->Pick(names[0], otherwise),
+                              rank, kAdapterWeights),
                   "correct r or rank_pattern");
     }
-    return Pick(alphas_, name, alpha_) / (root_ ? std::sqrt(width) : width);
+    return alphas_->Pick(*name, alpha_) / (root_ ? std::sqrt(width) : width);
   }
 
  private:
-  static Patterns PatternsOf(const Json& config, const char* key) {
-    return config.contains(key) && config[key].is_object() ? config[key].get<Patterns>() : Patterns();
-  }
-
-  double Pick(const Patterns& patterns, const std::string& name, double otherwise) const {
-    for (const auto& [pattern, value] : patterns) {
-      if (MatchesPattern(pattern, name, where_)) return value;
-    }
-    return otherwise;
-  }
-
   std::string where_;
   int64_t rank_ = 0;
   double alpha_ = 0;
   bool root_ = false;  // use_rslora
-  Patterns ranks_, alphas_;
+  std::optional<Patterns> ranks_, alphas_;
   std::vector<std::string> parameters_;
 };
 
@@ -230,7 +235,8 @@ void CheckFactors(const at::Tensor& a, const at::Tensor& b, int64_t experts, con
               "take an adapter of this model");
 }
 
-// What rank_pattern and alpha_pattern are matched with: PEFT takes experts and the router for parameters.
+// What rank_pattern and alpha_pattern are matched with: PEFT takes experts and, since transformers 5, the
+// router for parameters.
 std::string PatternName(size_t layer, size_t slot, const std::string& module) {
   return fmt::format("model.layers.{}.{}{}", layer, module, slot == kRouter ? ".weight" : "");
 }
@@ -244,9 +250,10 @@ void ReadPlace(size_t layer, const ModuleSpec& spec, const AdapterPlace& place, 
     a = a.view({spec.experts, rank, a.size(1)});
     b = b.view({b.size(0), rank, spec.experts}).permute({2, 0, 1}).contiguous();
   }
-  std::string name = PatternName(layer, spec.slot, place.name);
-  if (spec.experts == 0 && scales.IsParameter(name + ".weight")) name += ".weight";
-  const double scale = scales.Of(name, rank);
+  std::vector<std::string> names = {PatternName(layer, spec.slot, place.name)};
+  if (spec.experts == 0 && scales.IsParameter(names[0] + ".weight")) names[0] += ".weight";
+  if (spec.slot == kRouter) names.push_back(fmt::format("model.layers.{}.{}", layer, place.name));
+  const double scale = scales.Of(names, rank);
   AddAdapter(layer, spec, place, {"", 0, a, b, scale}, reader.where(), model);
 }
 

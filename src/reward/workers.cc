@@ -347,11 +347,12 @@ class RewardWorkers::Pool {
   }
 
   // A call that fails for a group and for none of its responses has failed for all of them: what the function
-  // gives each alone may mean something else. One that took too long was only slow.
+  // gives each alone may mean something else. The first that took too long was only slow.
   void DeliverSplit(Task* task, RewardOutcome outcome) {
     FailedGroup& group = *task->group;
     group.scored.emplace_back(std::move(task->results[0]), std::move(outcome));
     if (group.scored.size() < group.size) return;
+    if (group.hung && !slow_groups_) TellOfSlowGroups(group.size);
     slow_groups_ |= group.hung;
     const bool blamed = std::ranges::any_of(group.scored, [](const auto& one) { return one.second.failed; });
     if (!blamed && !group.hung) {
@@ -421,7 +422,9 @@ class RewardWorkers::Pool {
     for (; sent.size() > 1; sent.pop_back()) queue_.push_front(std::move(sent.back()));
     const std::string error = fmt::format("{}: {}", options_.name, how);
     if (!sent.empty() && sent.front().size() > 1) {
-      return Split(std::move(sent.front()), {.error = error, .hung = hung, .ended_process = true});
+      // Once groups have their time, one that takes longer hangs.
+      return Split(std::move(sent.front()),
+                   {.error = error, .hung = hung && !slow_groups_, .ended_process = true});
     }
     Show("did not come back", how + "\n");
     if (sent.empty()) return;
@@ -443,6 +446,14 @@ class RewardWorkers::Pool {
         fmt::format("augur: {}: {} {}; this first time in full, from now on such responses are only "
                     "counted (reward/errors):\n{}",
                     options_.key, options_.name, what, details));
+  }
+
+  void TellOfSlowGroups(size_t size) {
+    TellAndKeep(
+        fmt::format("augur: {}: {} took longer than reward.timeout_s ({} s) for a group of {} responses, "
+                    "which were scored "
+                    "one by one; from now on a group has that time for each of its responses\n",
+                    options_.key, options_.name, options_.timeout_s, size));
   }
 
   void TellOfNone() {

@@ -154,7 +154,7 @@ void ChatFormat::Check(std::span<const ChatMessage> messages, const RenderOption
       throw Error("chat", fmt::format("the format {} has no place for the role \"{}\"", name_, role),
                   "use system, user and assistant");
     }
-    if (message.reasoning && family_ != Family::kQwen3) {
+    if (message.reasoning && !has_reasoning()) {
       throw Error("chat", fmt::format("the format {} has no place for reasoning", name_),
                   "put it into the content");
     }
@@ -190,6 +190,13 @@ std::string ChatFormat::Render(std::span<const ChatMessage> messages, const Rend
     default:
       return messages[0].content;
   }
+}
+
+std::string ChatFormat::Reply(const ChatMessage& answer) const {
+  const ChatMessage turns[] = {{"user", ""}, answer};
+  const size_t opening = Render({turns, 1}, {.add_generation_prompt = true}).size();
+  const std::string whole = Render(turns);
+  return whole.substr(opening, whole.rfind(end_token()) - opening);
 }
 
 }  // namespace augur

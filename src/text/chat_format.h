@@ -48,10 +48,14 @@ class ChatFormat {
   const std::string& name() const { return name_; }
   // The token that ends a turn, as written in the vocabulary; "" for raw, which has none of its own.
   std::string_view end_token() const;
+  // Whether it has a place for an assistant's reasoning.
+  bool has_reasoning() const { return family_ == Family::kQwen3; }
 
   // Throws Error for an empty conversation and for a role the format has no place for. `raw` takes one user
   // message and gives its content back.
   std::string Render(std::span<const ChatMessage> messages, const RenderOptions& options = {}) const;
+  // What the model writes where it answers so: from the opening of its turn to the token that ends it.
+  std::string Reply(const ChatMessage& answer) const;
 
  private:
   enum class Family { kRaw, kChatMl, kQwen2, kQwen3, kLlama3, kLlama31 };

@@ -89,8 +89,9 @@ def test_branches_that_the_hub_makes_are_read(home, tmp_path):
     lay_out(home / "hub", "models", "someone/tiny", NEWER, model, ref="refs/pr/3")
     train(home, tmp_path, "model.path=someone/tiny@refs/pr/3")
     assert f"someone/tiny@{NEWER}" in (tmp_path / "run" / "config.yaml").read_text()
-    for name in ("hf://someone/sums@refs/../x", "hf://someone/sums@refs//x", "hf://someone/sums@refs"):
-        assert run(home, "prompts", name, check=False).returncode == 2
+    for revision in ("refs/../x", "refs//x", "refs/pr/"):
+        done = run(home, "prompts", f"hf://someone/sums@{revision}", check=False)
+        assert done.returncode == 2 and "is no data set of the hub" in done.stderr
 
 
 @pytest.mark.parametrize("left", ["link", "nothing"])

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from conftest import PROGRAM, run_augur
+from conftest import PROGRAM, run_augur, truth_file
 from train_runs import make_policy, read_metrics, small_config, without_times
 
 STEPS = 8
@@ -229,24 +229,40 @@ def test_conversations_in_the_layouts_of_trl_are_the_same_examples(tmp_path, pol
     assert done.returncode == 2 and "asks.jsonl:1: no answer" in done.stderr
 
 
-def test_thoughts_apart_from_an_answer_are_learned_before_it(tmp_path, policy):
-    model = with_template(policy, tmp_path / "chat")
+def test_reasoning_apart_from_an_answer_is_learned_as_transformers_writes_it(tmp_path, policy):
+    template = truth_file("trl/chat_templates/qwen3.jinja").read_text()
+    model = with_template(policy, tmp_path / "chat", template=template)
     asked = [{"role": "user", "content": "3 1 2"}]
     reply = {"role": "assistant", "content": "\n\n1 2 3", "reasoning_content": "\nsort\n"}
     learned = "<think>\nsort\n</think>\n\n1 2 3"
-    layouts = {
-        "run": {"prompt": asked, "answer": learned},
-        "messages": {"messages": [*asked, reply]},
-        "completion": {"prompt": asked, "completion": [reply]},
-        "none": {"messages": [*asked, {"role": "assistant", "content": learned, "reasoning_content": None}]},
-    }
-    metrics = {}
-    for name, row in layouts.items():
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    opening = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    assert tokenizer.apply_chat_template([*asked, reply], tokenize=False) == f"{opening}{learned}<|im_end|>\n"
+
+    def metrics_of(name: str, row: dict, *changes: str) -> list[dict]:
         config = write_sft(tmp_path, model, name, **PLAIN_UPDATE)
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-        run_augur("sft", config)
-        metrics[name] = without_times(read_metrics(tmp_path / name))
-    assert all(metrics[name] == metrics["run"] for name in layouts)
+        run_augur("sft", config, *changes)
+        return without_times(read_metrics(tmp_path / name))
+
+    expected = metrics_of("answer", {"prompt": asked, "answer": learned})
+    assert metrics_of("messages", {"messages": [*asked, reply]}) == expected
+    assert metrics_of("completion", {"prompt": asked, "completion": [reply]}) == expected
+    plain = {"role": "assistant", "content": learned, "reasoning_content": None}
+    assert metrics_of("none", {"messages": [*asked, plain]}) == expected
+    off = "data.thinking=off"
+    silent = metrics_of("silent", {"prompt": asked, "answer": reply["content"]}, off)
+    assert metrics_of("off", {"messages": [*asked, reply]}, off) == silent
+
+
+def test_reasoning_that_a_format_has_no_place_for_is_refused(tmp_path, policy):
+    model = with_template(policy, tmp_path / "chat")
+    asked = [{"role": "user", "content": "3 1 2"}]
+    config = write_sft(tmp_path, model, "run", **PLAIN_UPDATE)
+    row = {"messages": [*asked, {"role": "assistant", "content": "1", "reasoning_content": "sort"}]}
+    (tmp_path / "run.jsonl").write_text(json.dumps(row) + "\n")
+    done = run_augur("sft", config, check=False)
+    assert done.returncode == 2 and "run.jsonl:1: the format chatml has no place for reasoning_content" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,11 @@ def slow(prompts, completions, **columns):
     time.sleep(0.4 * len(completions))
     return [float(len(completions))] * len(completions)
 
+def stuck(prompts, completions, **columns):
+    if len(completions) > 1:
+        time.sleep(60)
+    return [1.0]
+
 def relative(prompts, completions, **columns):
     if len(completions) > 1 and "die" in completions:
         os._exit(3)
@@ -169,6 +174,16 @@ TEST_F(RewardWorkersTest, AGroupWhoseCallFailsWhileEachResponseCanBeScoredHasFai
   }
   EXPECT_EQ(workers->restarts(), 1);
   EXPECT_EQ(ScoreOne(*workers, "a").get().score, 0.5);
+}
+
+TEST_F(RewardWorkersTest, AGroupThatHangsThoughItHasItsTimeHasFailed) {
+  const auto workers = StartRewardWorkers(Reward("stuck", 1));
+  for (const bool failed : {false, true}) {
+    for (auto& result : workers->Score({Response("a"), Response("b")})) {
+      EXPECT_EQ(result.get().failed, failed);
+    }
+  }
+  EXPECT_EQ(workers->restarts(), 1);
 }
 
 TEST_F(RewardWorkersTest, WhatIsNoScoreFails) {

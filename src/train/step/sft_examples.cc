@@ -17,6 +17,18 @@ std::string AnswerText(const Prompt& prompt) {
   throw Error(prompt.Where(), "the answer is neither text nor a number", "write it as text");
 }
 
+// The answer, with its reasoning where it has some and the model shall think.
+std::string LearnedText(const ModelText& text, const DataSection& data, const Prompt& prompt) {
+  const std::string answer = AnswerText(prompt);
+  if (prompt.reasoning.empty() || data.thinking == Thinking::kOff) return answer;
+  if (!text.chat.has_reasoning() || !IsChat(data, prompt)) {
+    throw Error(prompt.Where(),
+                fmt::format("the format {} has no place for reasoning_content", text.chat.name()),
+                "put it into the content, or leave it out");
+  }
+  return text.chat.Reply({"assistant", answer, prompt.reasoning});
+}
+
 // What becomes of examples that do not fit into the context.
 class ContextFit {
  public:
@@ -66,7 +78,8 @@ std::vector<SftExample> LoadSftExamples(const SftConfig& config) {
   for (size_t i = 0; i < prompts.prompts.size(); ++i) {
     CheckStop();
     const Prompt& prompt = prompts.prompts[i];
-    SftExample example{std::move(prompts.tokens[i]), text.tokenizer.Encode(AnswerText(prompt))};
+    SftExample example{std::move(prompts.tokens[i]),
+                       text.tokenizer.Encode(LearnedText(text, config.data, prompt))};
     example.response.push_back(IsChat(config.data, prompt) ? text.turn_end : text.eos_token);
     if (fit.Keep(prompt, &example)) examples.push_back(std::move(example));
   }
