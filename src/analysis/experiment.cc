@@ -124,6 +124,7 @@ UpdateResult Experiment::Update(const std::vector<bool>& keep) {
   unmasked.rule = PresetRule("none");
   unmasked.rule.ratio_cap = setup_.loss.rule.ratio_cap;
   AccumulateMinibatch(model_, optimizer_, samples, unmasked);
+  optimizer_.ReduceGradient();
   const bool whole = std::ranges::all_of(keep, [](bool kept) { return kept; });
   const at::Tensor gradient = whole ? FlattenByName(model_, optimizer_.gradients()) : at::Tensor();
   const UpdateResult result = optimizer_.Update(setup_.lr);

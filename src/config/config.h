@@ -205,9 +205,9 @@ struct AlgorithmSection {
   KEY(double, weight_decay, 0.01, AtLeast(0), "AdamW's decoupled weight decay.")                             \
   KEY(double, grad_clip, 1, AtLeast(0), "Largest global norm of a gradient; 0 does not clip.")               \
   KEY(StateDtype, optimizer_dtype, StateDtype::kFp32, kAny, "What AdamW's two states are kept in.")          \
-  KEY(StateDtype, gradient_dtype, StateDtype::kFp32, kAny,                                                   \
-      "What gradients are added up in over micro-batches; bf16 is rounded at random, so that sums keep "     \
-      "their mean.")                                                                                         \
+  KEY(GradientDtype, gradient_dtype, GradientDtype::kFp32, kAny,                                             \
+      "What gradients are added up in over micro-batches and ranks; bf16 is rounded at random, so that "     \
+      "sums keep their mean; with fp64 their order does not matter.")                                        \
   KEY(ActivationCheckpoint, checkpoint_activations, ActivationCheckpoint::kNone, kAny,                       \
       "Which activations the backward computes again.")                                                      \
   KEY(int64_t, micro_tokens, 16384, AtLeast(1),                                                              \

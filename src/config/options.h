@@ -79,6 +79,10 @@ enum class StateDtype { kFp32, kBf16 };
 template <>
 inline constexpr std::array<std::string_view, 2> kNamesOf<StateDtype>{"fp32", "bf16"};
 
+enum class GradientDtype { kFp32, kBf16, kFp64 };
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<GradientDtype>{"fp32", "bf16", "fp64"};
+
 // Which activations the backward computes again instead of keeping them.
 enum class ActivationCheckpoint { kNone, kSelective, kFull };
 template <>

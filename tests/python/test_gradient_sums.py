@@ -1,4 +1,4 @@
-"""Gradients added up as the backward makes them, in float32 or in bfloat16 rounded at random; memory before a run."""
+"""Gradients added up as the backward makes them: float32, bfloat16 rounded at random, float64; memory before a run."""
 
 import pytest
 import torch
@@ -45,6 +45,18 @@ def test_sums_do_not_depend_on_how_a_minibatch_is_split(policy, tmp_path):
     parts = gradients(tmp_path, policy, "parts", train__micro_tokens=1)
     for name, truth in whole.items():
         torch.testing.assert_close(parts[name], truth, rtol=1e-3, atol=2e-5 * float(truth.abs().max()) + 1e-9)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_sums_in_float64_are_those_of_single_responses(policy, tmp_path, precision):
+    """Rounded once, from the gradients that each response has by itself; in float32 each addition rounds."""
+    common = dict(train__micro_tokens=1, model__precision=precision)
+    exact = gradients(tmp_path, policy, "exact", train__gradient_dtype="fp64", **common)
+    rounded = gradients(tmp_path, policy, "rounded", **common)
+    assert all(tensor.dtype == torch.float32 for tensor in exact.values())
+    for name, truth in exact.items():
+        torch.testing.assert_close(rounded[name], truth, rtol=0, atol=16 * 2**-24 * float(truth.abs().max()))
+    assert any(not rounded[name].equal(truth) for name, truth in exact.items())
 
 
 def test_runs_with_bf16_sums_repeat_and_resume_to_the_bit(policy, tmp_path):

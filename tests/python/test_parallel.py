@@ -58,17 +58,30 @@ def run_ranks(count: int, *args, stdin: str = "", check: bool = True) -> subproc
     return subprocess.CompletedProcess(args, process.returncode, out, err)
 
 
-def assert_close(lines: list[dict], expected: list[dict], tolerance: float = 1e-5) -> None:
-    """Every figure but times, within rounding."""
-    lines, expected = without_times(lines), without_times(expected)
-    assert [line["step"] for line in lines] == [line["step"] for line in expected]
-    for line, truth in zip(lines, expected, strict=True):
+# One response in each forward and sums whose order does not matter: a response's gradient is then the same wherever it
+# is made, and so is what follows.
+EXACT_SUMS = dict(train__gradient_dtype="fp64", train__micro_tokens=1)
+
+
+def assert_close(run: Path, expected: Path, exact: bool = True) -> None:
+    """Every figure but times: to float64's rounding with EXACT_SUMS, otherwise to float32's."""
+    lines, truths = (without_times(read_metrics(directory)) for directory in (run, expected))
+    assert [line["step"] for line in lines] == [line["step"] for line in truths]
+    for line, truth in zip(lines, truths, strict=True):
         assert line["data"].keys() == truth["data"].keys()
         for name, value in truth["data"].items():
             # Differences between trainer and engine are rounding and nothing else; those of log-probs carry theirs.
             small = name in ("actor/ppo_kl", "audit/delta_divergence")
-            absolute = 5e-6 if name.startswith("mismatch") else 5e-7 if small else 1e-7
-            assert line["data"][name] == pytest.approx(value, rel=tolerance, abs=absolute), (line["step"], name)
+            absolute = 0 if exact else 5e-6 if name.startswith("mismatch") else 5e-7 if small else 1e-7
+            close = pytest.approx(value, rel=1e-12 if exact else 1e-5, abs=absolute)
+            assert line["data"][name] == close, (line["step"], name)
+
+
+def assert_same_weights(run: Path, expected: Path) -> None:
+    weights, truth = (load_file(next(path.glob("*/*model.safetensors"))) for path in (run, expected))
+    assert weights.keys() == truth.keys()
+    for name, tensor in truth.items():
+        assert weights[name].equal(tensor), name
 
 
 @pytest.fixture(scope="module")
@@ -93,18 +106,23 @@ def rl_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, guesser) -> Path:
     directory = tmp_path_factory.mktemp("alone")
-    run_augur("train", rl_config(directory, guesser, "run"))
+    run_augur("train", rl_config(directory, guesser, "run", **EXACT_SUMS))
     return directory / "run"
 
 
 @pytest.mark.parametrize(
     ("ranks", "shard"),
-    [(2, "full"), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(2, "none"), (3, "states"), (4, "full")])],
+    [
+        pytest.param(ranks, shard, marks=[] if (ranks, shard) == (2, "full") else pytest.mark.slow)
+        for ranks in (1, 2, 3, 4)
+        for shard in ("none", "states", "full")
+    ],
 )
 def test_any_number_of_ranks_gives_the_figures_of_one(tmp_path, guesser, alone, ranks, shard):
-    done = run_ranks(ranks, "train", rl_config(tmp_path, guesser, "run", parallel__shard=shard))
+    done = run_ranks(ranks, "train", rl_config(tmp_path, guesser, "run", parallel__shard=shard, **EXACT_SUMS))
     run = tmp_path / "run"
-    assert_close(read_metrics(run), read_metrics(alone))
+    assert_close(run, alone)
+    assert_same_weights(run, alone)
     assert done.stdout.count("trained 5 steps") == 1
     # The first step's responses to the bit, by what the viewer shows of them; decisions are those of all ranks.
     first, truth = (
@@ -123,17 +141,26 @@ def test_any_number_of_ranks_gives_the_figures_of_one(tmp_path, guesser, alone, 
     assert share <= figures["perf/state_memory_gb"] / truth["perf/state_memory_gb"] < 1.05 * share
     # The rollout's copy is given back while the step learns.
     assert truth["perf/rollout_weights_gb"] > 0
-    assert figures["perf/rollout_weights_gb"] == (0 if shard == "full" else truth["perf/rollout_weights_gb"])
-    model, truth = (load_file(directory / "model" / "model.safetensors") for directory in (run, alone))
+    whole = shard != "full" or ranks == 1
+    assert figures["perf/rollout_weights_gb"] == (truth["perf/rollout_weights_gb"] if whole else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "shard"), [(2, "none"), (3, "states"), (4, "full")])
+def test_several_responses_in_a_forward_give_them_within_rounding(tmp_path, guesser, ranks, shard):
+    run_augur("train", rl_config(tmp_path, guesser, "alone"))
+    run_ranks(ranks, "train", rl_config(tmp_path, guesser, "run", parallel__shard=shard))
+    assert_close(tmp_path / "run", tmp_path / "alone", exact=False)
+    weights, truth = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("run", "alone"))
     for name, tensor in truth.items():
-        assert model[name].allclose(tensor, rtol=1e-4, atol=1e-6), name
+        assert weights[name].allclose(tensor, rtol=1e-4, atol=1e-6), name
 
 
 @pytest.mark.slow
 def test_replicas_divide_the_state_within_groups(tmp_path, guesser, alone):
     changes = dict(parallel__shard="full", parallel__replicas=2)
-    run_ranks(4, "train", rl_config(tmp_path, guesser, "run", **changes))
-    assert_close(read_metrics(tmp_path / "run"), read_metrics(alone))
+    run_ranks(4, "train", rl_config(tmp_path, guesser, "run", **changes, **EXACT_SUMS))
+    assert_close(tmp_path / "run", alone)
     parts = sorted(p.name for p in (tmp_path / "run" / "checkpoints" / "global_step_4").glob("tensors*"))
     assert parts == [f"tensors-0000{r}-of-00002.safetensors" for r in (1, 2)]
     bad = run_ranks(2, "train", rl_config(tmp_path, guesser, "bad", parallel__replicas=3), check=False)
@@ -150,7 +177,7 @@ def test_the_same_number_twice_gives_the_same_bits(tmp_path, guesser):
 @pytest.mark.slow
 def test_a_run_goes_on_with_any_number_of_ranks(tmp_path, guesser, alone):
     """Four ranks, then three, then one; and what four wrote is exported by one."""
-    config = rl_config(tmp_path, guesser, "run")
+    config = rl_config(tmp_path, guesser, "run", **EXACT_SUMS)
     run = tmp_path / "run"
     run_ranks(4, "train", config, "train.steps=2", "parallel.shard=states")
     parts = sorted((run / "checkpoints" / "global_step_2").glob("tensors*"))
@@ -161,33 +188,36 @@ def test_a_run_goes_on_with_any_number_of_ranks(tmp_path, guesser, alone):
     run_augur("export", run, tmp_path / "exported")
     run_augur("export", alone / "checkpoints" / "global_step_2", tmp_path / "truth")
     exported, truth = (load_file(tmp_path / name / "model.safetensors") for name in ("exported", "truth"))
-    for name, tensor in truth.items():
-        assert exported[name].allclose(tensor, rtol=1e-4, atol=1e-6), name
+    assert all(exported[name].equal(tensor) for name, tensor in truth.items())
     run_ranks(3, "train", config, "train.steps=4", "parallel.shard=full")
     run_augur("train", config)
-    assert_close(read_metrics(run), read_metrics(alone))
+    assert_close(run, alone)
+    assert_same_weights(run, alone)
 
 
 @pytest.mark.slow
-def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
+@pytest.mark.parametrize(("ranks", "shard"), [(2, "none"), (3, "full"), (4, "states")])
+def test_sft_on_ranks_gives_the_figures_of_one(tmp_path, ranks, shard):
     policy = make_policy(tmp_path / "model")
-    for name, ranks, shard in (("alone", 1, "none"), ("ranks", 3, "full")):
+    for name in ("alone", "ranks"):
         lines = [
             f"run: {{dir: {tmp_path / name}, threads: 1}}", f"model: {{path: {policy}, precision: fp32}}",
             "data: {train: ['task:sort:numbers=4:count=64:seed=3']}", "checkpoint: {every: 2}",
-            "log: {console: false}", f"parallel: {{shard: {shard}}}",
-            "sft: {steps: 4, batch: 7, lr: 0.001, eps: 1e-3, micro_tokens: 40}",
+            "log: {console: false}", f"parallel: {{shard: {shard if name == 'ranks' else 'none'}}}",
+            "sft: {steps: 5, batch: 7, lr: 0.001, micro_tokens: 1, gradient_dtype: fp64}",
         ]  # fmt: skip
         (tmp_path / f"{name}.yaml").write_text("\n".join(lines) + "\n")
-        run_augur("sft", tmp_path / "alone.yaml") if ranks == 1 else run_ranks(ranks, "sft", tmp_path / "ranks.yaml")
-    assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
+    run_augur("sft", tmp_path / "alone.yaml")
+    run_ranks(ranks, "sft", tmp_path / "ranks.yaml")
+    assert_close(tmp_path / "ranks", tmp_path / "alone")
+    assert_same_weights(tmp_path / "ranks", tmp_path / "alone")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "ranks", "changes"),
     [
-        (make_moe_policy, 2, dict(parallel__shard="full", algorithm__load_balance_coef=0.1, train__micro_tokens=60)),
+        (make_moe_policy, 2, dict(parallel__shard="full", algorithm__load_balance_coef=0.1)),
         (make_moe_policy, 3, dict(parallel__shard="states", rollout__replay_routing="true")),
         (make_policy, 3, dict(parallel__shard="states", lora__rank=4)),
         (make_policy, 2, dict(parallel__shard="full", lora__rank=4)),
@@ -196,13 +226,14 @@ def test_sft_on_ranks_gives_the_figures_of_one(tmp_path):
 )
 def test_experts_and_adapters_on_ranks_give_the_figures_of_one(tmp_path, make, ranks, changes):
     policy = make(tmp_path / "model")
-    settings = dict(train__steps=3, train__lr=0.001, train__eps=1e-3, reward__overlong_buffer=8, log__console="false")
+    settings = dict(train__steps=5, train__lr=0.001, reward__overlong_buffer=8, log__console="false", **EXACT_SUMS)
     alone = settings | {
         key: value for key, value in changes.items() if key.startswith(("lora", "algorithm", "rollout"))
     }
     run_augur("train", write_config(tmp_path / "alone.yaml", policy, tmp_path / "alone", **alone))
     run_ranks(ranks, "train", write_config(tmp_path / "ranks.yaml", policy, tmp_path / "ranks", **settings, **changes))
-    assert_close(read_metrics(tmp_path / "ranks"), read_metrics(tmp_path / "alone"))
+    assert_close(tmp_path / "ranks", tmp_path / "alone")
+    assert_same_weights(tmp_path / "ranks", tmp_path / "alone")
 
 
 @pytest.mark.slow
@@ -248,13 +279,13 @@ def test_what_a_function_says_of_responses_reaches_the_first_rank(tmp_path, gues
     """Scores, failures and figures of its own."""
     (tmp_path / "reward.py").write_text(REWARD)
     changes = dict(reward__python=f"{tmp_path / 'reward.py'}:score", reward__workers=1, reward__max_errors=0.9)
-    changes |= dict(train__steps=2, eval__every=1, algorithm__dynamic_sampling="false")
+    changes |= dict(train__steps=2, eval__every=1, algorithm__dynamic_sampling="false", **EXACT_SUMS)
     run_augur("train", rl_config(tmp_path, guesser, "alone", **changes))
     run_ranks(2, "train", rl_config(tmp_path, guesser, "ranks", **changes))
     truth = read_metrics(tmp_path / "alone")
     for name in ("reward/errors", "reward/length/mean", "val-aux/guess/length/mean@2", "val-aux/guess/reward_errors"):
         assert truth[-1]["data"][name] > 0
-    assert_close(read_metrics(tmp_path / "ranks"), truth)
+    assert_close(tmp_path / "ranks", tmp_path / "alone")
 
 
 @pytest.mark.slow
@@ -329,14 +360,14 @@ def test_srun_starts_ranks_too(tmp_path, guesser, alone):
             SLURM_JOB_ID=str(os.getpid()), SLURM_STEP_NODELIST="localhost", SLURM_NODEID="0", SLURM_PROCID=str(rank),
             SLURM_LOCALID=str(rank), SLURM_STEP_NUM_TASKS="2", SLURM_STEP_TASKS_PER_NODE="2",
         )  # fmt: skip
-        command = [sys.executable, "-m", "augur", "train", str(rl_config(tmp_path, guesser, "run"))]
+        command = [sys.executable, "-m", "augur", "train", str(rl_config(tmp_path, guesser, "run", **EXACT_SUMS))]
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         processes.append(subprocess.Popen(command, env=ENVIRONMENT | slurm, **pipes))
     first, other = (process.communicate(timeout=120)[0] for process in processes)
     assert [process.returncode for process in processes] == [0, 0], first + other
     assert "trained 5 steps" in first and "trained" not in other
     assert "parallel.shard: none, with which" in first  # auto, of a small model
-    assert_close(read_metrics(tmp_path / "run"), read_metrics(alone))
+    assert_close(tmp_path / "run", alone)
 
 
 def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:

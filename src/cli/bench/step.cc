@@ -53,7 +53,8 @@ RlConfig MakeConfig(const StepBenchFlags& options) {
   config.train.minibatch = options.minibatch;
   config.train.optimizer.micro_tokens = options.micro_tokens;
   config.train.optimizer.optimizer_dtype = options.bf16_states ? StateDtype::kBf16 : StateDtype::kFp32;
-  config.train.optimizer.gradient_dtype = options.bf16_gradients ? StateDtype::kBf16 : StateDtype::kFp32;
+  config.train.optimizer.gradient_dtype =
+      options.bf16_gradients ? GradientDtype::kBf16 : GradientDtype::kFp32;
   return config;
 }
 

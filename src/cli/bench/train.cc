@@ -127,9 +127,10 @@ void RunTrainBench(const TrainBenchFlags& options) {
   if (options.ranks > 1) UseFakeGroup(options.ranks);
   Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
   AddBenchAdapters(options.lora_rank, options.fp8, &model);
-  Optimizer optimizer(model, {.bf16_states = options.bf16_states,
-                              .bf16_gradients = options.bf16_gradients,
-                              .shard = ParseShard(options.shard)});
+  Optimizer optimizer(model,
+                      {.bf16_states = options.bf16_states,
+                       .gradients = options.bf16_gradients ? GradientDtype::kBf16 : GradientDtype::kFp32,
+                       .shard = ParseShard(options.shard)});
   if (optimizer.layer_shards() != nullptr) optimizer.layer_shards()->ReleaseAll();
   std::vector<Rollout> rollouts;
   for (int64_t i = 0; i < options.tokens / options.length; ++i) {

@@ -78,7 +78,11 @@ double DeviceBytes(at::Device device) {
   }
 }
 
-const char* NameOf(StateDtype type) { return type == StateDtype::kBf16 ? "bf16" : "fp32"; }
+double SizeOf(StateDtype type) { return type == StateDtype::kBf16 ? 2 : 4; }
+double SizeOf(GradientDtype type) {
+  constexpr double kSizes[] = {4, 2, 8};
+  return kSizes[static_cast<size_t>(type)];
+}
 
 }  // namespace
 
@@ -97,7 +101,6 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   const AdapterSize size_of = adapters ? SizeOfAdapters(use.lora, use.model) : AdapterSize{};
   const double trained = adapters ? static_cast<double>(size_of.trained) : all;
   const char* type = fp32 ? "fp32" : "bf16";
-  const auto size = [](StateDtype dtype) { return dtype == StateDtype::kBf16 ? 2.0 : 4.0; };
   const OptimizerFields& o = use.optimizer;
   MemoryPlan plan;
   plan.total = DeviceBytes(device);
@@ -120,16 +123,18 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
     add("master weights (fp32)", trained * 4 / ranks);
   }
   add(fmt::format("optimizer states ({})", NameOf(o.optimizer_dtype)),
-      trained * 2 * size(o.optimizer_dtype) / ranks);
-  const double least = adapters || fp32 ? std::min(4.0, size(o.gradient_dtype)) : 2;
+      trained * 2 * SizeOf(o.optimizer_dtype) / ranks);
+  const double least = adapters || fp32 ? std::min(4.0, SizeOf(o.gradient_dtype)) : 2;
   if (ranks > 1) {
-    add("gradients (fp32)", trained * 4 / ranks, MemoryPhase::kUpdating);
+    const bool exact = o.gradient_dtype == GradientDtype::kFp64;
+    add(fmt::format("gradients ({})", exact ? "fp64" : "fp32"), trained * (exact ? 8 : 4) / ranks,
+        MemoryPhase::kUpdating);
   } else {
     add("gradients", trained * least, MemoryPhase::kUpdating);
   }
   if (use.several && ranks == 1) {
     add(fmt::format("gradient sums in {}, beyond that", NameOf(o.gradient_dtype)),
-        trained * (size(o.gradient_dtype) - least), MemoryPhase::kUpdating, false);
+        trained * (SizeOf(o.gradient_dtype) - least), MemoryPhase::kUpdating, false);
   }
   if (use.other_reference) add("reference model", kept * element);
   const bool fp8 =
@@ -192,7 +197,7 @@ std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields
   if (optimizer.optimizer_dtype == StateDtype::kFp32) {
     ways.push_back(fmt::format("{}.optimizer_dtype=bf16", section));
   }
-  if (optimizer.gradient_dtype == StateDtype::kFp32) {
+  if (optimizer.gradient_dtype != GradientDtype::kBf16) {
     ways.push_back(fmt::format("{}.gradient_dtype=bf16", section));
   }
   if (!UsesLora(lora)) ways.emplace_back("lora.rank=32");

@@ -64,7 +64,7 @@ OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields, const Paral
           .weight_decay = fields.weight_decay,
           .clip = fields.grad_clip,
           .bf16_states = fields.optimizer_dtype == StateDtype::kBf16,
-          .bf16_gradients = fields.gradient_dtype == StateDtype::kBf16,
+          .gradients = fields.gradient_dtype,
           .shard = parallel.shard};
 }
 
@@ -123,7 +123,7 @@ void Optimizer::Take(size_t i) {
 
 void Optimizer::Add(const at::Tensor& grad, size_t i) {
   at::Tensor& sum = gradients_[i];
-  if (options_.bf16_gradients) {
+  if (options_.gradients == GradientDtype::kBf16) {
     if (!sum.defined() && grad.scalar_type() == at::kBFloat16) {
       sum = grad.contiguous();
     } else {
@@ -136,7 +136,7 @@ void Optimizer::Add(const at::Tensor& grad, size_t i) {
   } else if (!sum.defined()) {
     sum = grad.contiguous();
   } else {
-    if (sum.scalar_type() != at::kFloat) sum = sum.to(at::kFloat);
+    if (sum.scalar_type() != SumType()) sum = sum.to(SumType());
     sum.add_(grad);
   }
 }
@@ -224,13 +224,23 @@ void Optimizer::AccumulateZeros() {
   }
 }
 
-// A rank without samples has no gradients, and a parameter that no rank's loss reaches stays without one.
 void Optimizer::ReduceGradient() {
-  if (ranks_.alone()) return;
   const at::NoGradGuard no_grad;
+  if (!ranks_.alone()) SumOverRanks();
+  for (at::Tensor& sum : PieceGradients()) {
+    if (sum.defined() && sum.scalar_type() == at::kDouble) sum = sum.to(at::kFloat);
+  }
+}
+
+at::ScalarType Optimizer::SumType() const {
+  return options_.gradients == GradientDtype::kFp64 ? at::kDouble : at::kFloat;
+}
+
+// A rank without samples has no gradients, and a parameter that no rank's loss reaches stays without one.
+void Optimizer::SumOverRanks() {
   FinishScatters(0);
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (!reduced_[b].defined()) reduced_[b] = at::zeros_like(weights_[b], at::kFloat);
+    if (!reduced_[b].defined()) reduced_[b] = at::zeros_like(weights_[b], SumType());
     reduced_[b] = across_.Sum(reduced_[b]);
   }
   if (sharded()) return;
@@ -240,11 +250,11 @@ void Optimizer::ReduceGradient() {
   for (const Bucket& bucket : MakeBuckets(parameters_, 1, kBucketElements)) ReduceBucket(bucket, found);
 }
 
-// In float32; `gradients` are those of the bucket's parameters.
+// `gradients` are those of the bucket's parameters.
 at::Tensor Optimizer::FlatGradient(const Bucket& bucket, std::span<const at::Tensor> gradients) const {
   const int64_t pieces = sharded() ? ranks_.size() : 1;
   const at::Tensor flat = at::zeros(
-      {pieces * bucket.piece}, parameters_[bucket.first].options().dtype(at::kFloat).requires_grad(false));
+      {pieces * bucket.piece}, parameters_[bucket.first].options().dtype(SumType()).requires_grad(false));
   for (size_t i = 0; i < gradients.size(); ++i) {
     const at::Tensor& grad = gradients[i];
     if (grad.defined()) ViewInBucket(bucket, bucket.first + i, flat, grad.sizes()).copy_(grad);

@@ -28,8 +28,9 @@ struct OptimizerOptions {
   double clip = 1.0;
   // Keep both averages in bfloat16, rounded at random so that their means are right: half the memory.
   bool bf16_states = false;
-  // Add gradients up in bfloat16, rounded likewise; otherwise in float32.
-  bool bf16_gradients = false;
+  // What gradients are added up in: bfloat16 is rounded likewise, and float64 once more after the last
+  // addition, to float32, so that in whichever order they came the sum is the same.
+  GradientDtype gradients = GradientDtype::kFp32;
   // What is divided among the ranks; not auto.
   Shard shard = Shard::kNone;
 };
@@ -72,7 +73,8 @@ class Optimizer {
   // For a minibatch in which nothing has a gradient: the update is that of zeros.
   void AccumulateZeros();
 
-  // Makes the accumulated gradients those of all ranks together. Before Update, on every rank.
+  // Makes the accumulated gradients those of all ranks together. Before Update, on every rank; where there is
+  // one, too.
   void ReduceGradient();
 
   // Applies the accumulated gradients and forgets them.
@@ -130,6 +132,8 @@ class Optimizer {
   void FinishScatters(size_t most_left);
   void ScatterBucket(size_t b) { Scatter(b, TakeFlatGradient(buckets_[b])); }
   void ReduceBucket(const Bucket& bucket, std::span<const double> found);
+  void SumOverRanks();
+  at::ScalarType SumType() const;  // of gradients that travel
   void GatherWeights();
   std::vector<at::Tensor>& PieceGradients() { return sharded() ? reduced_ : gradients_; }
   double GradientNorm();
