@@ -14,31 +14,53 @@
 
 namespace augur {
 
-PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::Device device) {
-  int64_t total = 0;
+namespace {
+
+template <typename T>
+at::Tensor ToDevice(const std::vector<T>& values, at::ScalarType type, at::Device device) {
+  const at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, type);
+  std::ranges::copy(values, Data<T>(tensor));
+  return tensor.to(device);
+}
+
+}  // namespace
+
+PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::Device device,
+                          std::span<const Prefix> prefixes) {
+  std::vector<int64_t> tokens, sources, places;
+  std::vector<int32_t> bounds = {0}, positions;
+  std::vector<int64_t> first_rows;  // of each sequence's own tokens
   PackedBatch batch;
-  for (const std::vector<int32_t>& sequence : sequences) {
-    total += static_cast<int64_t>(sequence.size());
-    batch.max_length = std::max(batch.max_length, static_cast<int64_t>(sequence.size()));
-  }
-  const int64_t count = static_cast<int64_t>(sequences.size());
-  const at::Tensor tokens = at::empty({total}, at::kLong), bounds = at::empty({count + 1}, at::kInt);
-  const at::Tensor positions = at::empty({total}, at::kInt);
-  auto* token = Data<int64_t>(tokens);
-  auto* bound = Data<int32_t>(bounds);
-  auto* position = Data<int32_t>(positions);
-  *bound = 0;
-  for (const std::vector<int32_t>& sequence : sequences) {
-    for (size_t i = 0; i < sequence.size(); ++i) {
-      *token++ = sequence[i];
-      *position++ = static_cast<int32_t>(i);
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const std::vector<int32_t>& sequence = sequences[s];
+    const auto length = static_cast<int64_t>(sequence.size());
+    const Prefix prefix = prefixes.empty() ? Prefix{} : prefixes[s];
+    first_rows.push_back(static_cast<int64_t>(tokens.size()));
+    if (prefix.length > 0) {
+      batch.shared.copies.push_back(
+          {first_rows[prefix.of], static_cast<int64_t>(positions.size()), prefix.length});
     }
-    bound[1] = bound[0] + static_cast<int32_t>(sequence.size());
-    ++bound;
+    for (int64_t i = 0; i < length; ++i) {
+      if (i < prefix.length) {
+        sources.push_back(first_rows[prefix.of] + i);
+      } else {
+        sources.push_back(static_cast<int64_t>(tokens.size()));
+        places.push_back(static_cast<int64_t>(positions.size()));
+        tokens.push_back(sequence[i]);
+      }
+      positions.push_back(static_cast<int32_t>(i));
+    }
+    bounds.push_back(static_cast<int32_t>(positions.size()));
+    batch.max_length = std::max(batch.max_length, length);
   }
-  batch.tokens = tokens.to(device);
-  batch.cu_seqlens = bounds.to(device);
-  batch.positions = positions.to(device);
+  std::ranges::stable_sort(batch.shared.copies, {}, &PrefixCopy::row);
+  if (!batch.shared.copies.empty()) {
+    batch.shared.sources = ToDevice(sources, at::kLong, device);
+    batch.shared.places = ToDevice(places, at::kLong, device);
+  }
+  batch.tokens = ToDevice(tokens, at::kLong, device);
+  batch.cu_seqlens = ToDevice(bounds, at::kInt, device);
+  batch.positions = ToDevice(positions, at::kInt, device);
   return batch;
 }
 
@@ -74,6 +96,7 @@ ForwardOutput Forward(const Model& model, const PackedBatch& batch, const Forwar
     const bool selects = i + 1 == model.layers.size() && !layer.sparse();
     const LayerOptions here{.replay = replays ? (*options.replay)[out.routing.size()] : at::Tensor(),
                             .rows = selects ? batch.rows : at::Tensor(),
+                            .shared = batch.shared,
                             .products = products,
                             .store = options.store,
                             .layer = i};

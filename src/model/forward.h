@@ -10,22 +10,33 @@
 #include "model/layer_store.h"
 #include "model/model.h"
 #include "ops/layer/attention.h"
+#include "ops/layer/shared_prefixes.h"
 
 namespace augur {
 
-// Sequences of unequal length one after the other, without padding.
+// Sequences of unequal length one after the other, without padding; what several begin with is there once.
 struct PackedBatch {
   at::Tensor tokens;      // [N] int64
-  at::Tensor cu_seqlens;  // [sequences + 1] int32, from 0 to N
-  at::Tensor positions;   // [N] int32, within the sequence
+  at::Tensor cu_seqlens;  // [sequences + 1] int32, from 0 to the sequences' tokens, N where none is shared
+  at::Tensor positions;   // of each of these, int32, within the sequence
   int64_t max_length = 0;
+  SharedPrefixes shared;
   // [R] int64: the only tokens whose hidden states are wanted; undefined: all. The last layer spares itself
   // the others.
   at::Tensor rows;
 };
 
-// No sequence may be empty. The tensors are made on `device`.
-PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::Device device);
+// The first `length` tokens of a sequence, which sequence `of`, an earlier one that shares none itself,
+// begins with as well.
+struct Prefix {
+  size_t of = 0;
+  int64_t length = 0;
+};
+
+// No sequence may be empty. The tensors are made on `device`. `prefixes` has one entry a sequence, or none
+// where nothing is shared; the batch then has the rest of each sequence after the one before.
+PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::Device device,
+                          std::span<const Prefix> prefixes = {});
 
 // The experts each token went through, by sparse layer: [N, experts_per_token] int64.
 using Routing = std::vector<at::Tensor>;

@@ -30,15 +30,17 @@ at::Tensor NormOutput(const at::Tensor& x, const ModuleWeights& norm, double eps
 }
 
 at::Tensor Attention(const ModelConfig& config, const LayerWeights& layer, const SequenceLayout& layout,
-                     const at::Tensor& qkv) {
+                     const SharedPrefixes& shared, const at::Tensor& qkv) {
   const AttentionSettings settings{config.heads, config.kv_heads, config.head_dim, config.rms_norm_eps};
   const at::Tensor &q_norm = layer[kQueryNorm].weight, &k_norm = layer[kKeyNorm].weight;
-  if (config.qk_norm != QkNorm::kAllHeads) return RotaryAttention(qkv, q_norm, k_norm, layout, settings);
+  if (config.qk_norm != QkNorm::kAllHeads) {
+    return DropCopies(RotaryAttention(CopyPrefixes(qkv, shared), q_norm, k_norm, layout, settings), shared);
+  }
   const int64_t q_width = config.q_width(), kv_width = config.kv_width();
   const at::Tensor q = RmsNorm(qkv.narrow(1, 0, q_width), q_norm, config.rms_norm_eps);
   const at::Tensor k = RmsNorm(qkv.narrow(1, q_width, kv_width), k_norm, config.rms_norm_eps);
   const at::Tensor normal = at::cat({q, k, qkv.narrow(1, q_width + kv_width, kv_width)}, 1);
-  return RotaryAttention(normal, {}, {}, layout, settings);
+  return DropCopies(RotaryAttention(CopyPrefixes(normal, shared), {}, {}, layout, settings), shared);
 }
 
 // x + delta, and the norm of that, or itself in families without the norm.
@@ -65,7 +67,7 @@ LayerOutput LayerForward(const ModelConfig& config, const LayerWeights& layer, c
   const LinearOptions& products = options.products;
   const double eps = config.rms_norm_eps;
   const at::Tensor qkv = NormMultiply(all, layer[kAttentionNorm], eps, layer[kQkv], products);
-  at::Tensor x = all, mixed = Attention(config, layer, layout, qkv);
+  at::Tensor x = all, mixed = Attention(config, layer, layout, options.shared, qkv);
   if (options.rows.defined()) {
     x = x.index_select(0, options.rows);
     mixed = mixed.index_select(0, options.rows);

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "ops/layer/attention.h"
 #include "ops/layer/linear.h"
+#include "ops/layer/shared_prefixes.h"
 
 namespace augur {
 
@@ -19,8 +20,9 @@ struct LayerOutput {
 
 // What a layer works with, apart from its input.
 struct LayerOptions {
-  at::Tensor replay;  // [N, experts_per_token] int64: the experts of a sparse layer, or undefined
-  at::Tensor rows;    // int64: the only rows that go on after attention, in a dense layer; undefined: all
+  at::Tensor replay;      // [N, experts_per_token] int64: the experts of a sparse layer, or undefined
+  at::Tensor rows;        // int64: the only rows that go on after attention, in a dense layer; undefined: all
+  SharedPrefixes shared;  // of the input's rows, among the layout's sequences
   LinearOptions products;
   LayerStore* store = nullptr;  // of the weights, where they are not always there
   size_t layer = 0;             // its number in the store

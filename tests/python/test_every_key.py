@@ -132,7 +132,7 @@ FAR = {"train.minibatch": 1, "train.epochs": 2, "train.lr": 0.05, "mask.delta": 
 SCHEDULE = {"train.steps": 3, "train.schedule": "cosine"}
 NEAR = FAR | {"train.lr": 0.003, "algorithm.loss": "gspo"}
 # Much for the backward to keep, and every token has a gradient.
-LONG = {"model.path": "DEEP", "data.train": "[LONG]", "rollout.group": 8, "train.minibatch": 4}
+LONG = {"model.path": "DEEP", "data.train": "[LONG]", "rollout.prompts": 32, "rollout.group": 2, "train.minibatch": 32}
 LONG |= {"algorithm.entropy_bonus": 1e-6, "rollout.max_tokens": 1}
 SFT_LONG = {"model.path": "DEEP", "data.train": "[LONG]", "sft.batch": 32, "sft.steps": 1}
 LORA = {"lora.rank": 4}

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "ops/typed_data.h"
@@ -30,6 +31,7 @@ struct Rows {
   std::vector<int32_t> ids;
   std::vector<float> logprobs, advantages, reference;
 
+  // `begin` is the row of its first token, or where that would be if its prompt were not shared.
   void Add(const TrainSample& sample, int64_t begin) {
     const Rollout& rollout = *sample.rollout;
     const auto first = begin + static_cast<int64_t>(rollout.prompt_tokens.size()) - 1;
@@ -51,20 +53,43 @@ std::vector<int32_t> TokensRead(const Rollout& rollout) {
   return tokens;
 }
 
-// The recorded experts of all tokens, by layer.
-Routing GatherRouting(std::span<const TrainSample> samples, at::Device device) {
+// What each sample shares with an earlier one: its prompt but for the last token, which has a row of its own
+// since each response's first token is predicted there. Empty where little would be spared.
+std::vector<Prefix> SharedPrompts(std::span<const TrainSample> samples) {
+  constexpr int64_t kLeastSpared = 16;  // one row of as many
+  std::vector<Prefix> prefixes(samples.size());
+  std::map<std::span<const int32_t>, size_t,
+           decltype([](const auto& a, const auto& b) { return std::ranges::lexicographical_compare(a, b); })>
+      first;  // sample with a prompt
+  int64_t spared = 0, rows = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const std::vector<int32_t>& prompt = samples[i].rollout->prompt_tokens;
+    const auto [found, is_new] = first.emplace(prompt, i);
+    if (!is_new) prefixes[i] = {found->second, static_cast<int64_t>(prompt.size()) - 1};
+    spared += prefixes[i].length;
+    rows += samples[i].length();
+  }
+  if (spared * kLeastSpared < rows) prefixes.clear();
+  return prefixes;
+}
+
+// The recorded experts of all packed tokens, by layer.
+Routing GatherRouting(std::span<const TrainSample> samples, std::span<const Prefix> prefixes,
+                      at::Device device) {
   const RecordedRouting& first = samples.front().rollout->routing;
   if (first.width() == 0) return {};
   std::vector<uint8_t> all;
   int64_t tokens = 0;
-  for (const TrainSample& sample : samples) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const TrainSample& sample = samples[i];
+    const int64_t shared = prefixes.empty() ? 0 : prefixes[i].length;
     const std::vector<uint8_t>& experts = sample.rollout->routing.experts;
     const int64_t bytes = sample.length() * first.width();
     if (static_cast<int64_t>(experts.size()) < bytes) {
       throw Error("training batch", "holds a response without its routing", "generate it anew");
     }
-    all.insert(all.end(), experts.begin(), experts.begin() + bytes);
-    tokens += sample.length();
+    all.insert(all.end(), experts.begin() + shared * first.width(), experts.begin() + bytes);
+    tokens += sample.length() - shared;
   }
   const at::Tensor bytes = ToDevice(all, {tokens, first.layers, first.experts_per_token}, at::kByte, device);
   Routing routing;
@@ -121,24 +146,27 @@ std::vector<size_t> SplitByTokens(std::span<const int64_t> lengths, int64_t micr
 }
 
 MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const float> weights,
-                          at::Device device) {
+                          bool share_prompts, at::Device device) {
+  const std::vector<Prefix> prefixes = share_prompts ? SharedPrompts(samples) : std::vector<Prefix>{};
   std::vector<std::vector<int32_t>> sequences;
   Rows gathered;
   int64_t begin = 0;
   const int64_t columns = samples.front().rollout->support.columns;
-  for (const TrainSample& sample : samples) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const TrainSample& sample = samples[i];
     if (sample.rollout->support.columns != columns) {
       throw Error("training batch", "holds responses with supports of different sizes",
                   "generate all of them with the same rollout.support");
     }
     sequences.push_back(TokensRead(*sample.rollout));
+    if (!prefixes.empty()) begin -= prefixes[i].length;
     gathered.Add(sample, begin);
     begin += sample.length();
   }
   const auto count = static_cast<int64_t>(gathered.rows.size());
   MicroBatch batch;
   batch.samples = samples;
-  batch.packed = PackSequences(sequences, device);
+  batch.packed = PackSequences(sequences, device, prefixes);
   batch.packed.rows = ToDevice(gathered.rows, {count}, at::kLong, device);
   batch.targets = ToDevice(gathered.targets, {count}, at::kLong, device);
   batch.recorded.support_ids = ToDevice(gathered.ids, {count, columns}, at::kInt, device);
@@ -146,7 +174,7 @@ MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const 
   batch.recorded.advantages = ToDevice(gathered.advantages, {count}, at::kFloat, device);
   batch.recorded.weights =
       ToDevice(std::vector<float>(weights.begin(), weights.end()), {count}, at::kFloat, device);
-  batch.routing = GatherRouting(samples, device);
+  batch.routing = GatherRouting(samples, prefixes, device);
   if (!gathered.reference.empty()) {
     batch.recorded.reference_logprobs = ToDevice(gathered.reference, {count}, at::kFloat, device);
   }

@@ -34,7 +34,7 @@ struct TrainSample {
 
 struct MicroBatch {
   std::span<const TrainSample> samples;
-  PackedBatch packed;       // its rows [R] predict the response tokens
+  PackedBatch packed;       // N tokens; its rows [R] predict the response tokens
   at::Tensor targets;       // [R] int64: those tokens
   RecordedTokens recorded;  // [R]
   Routing routing;          // by sparse layer [N, experts_per_token]; empty where none was recorded
@@ -59,8 +59,9 @@ std::vector<size_t> MinibatchSizes(size_t groups, size_t most);
 // has at most `micro_tokens` tokens unless a single sequence is longer.
 std::vector<size_t> SplitByTokens(std::span<const int64_t> lengths, int64_t micro_tokens);
 
-// `weights` are those of these samples alone.
+// `weights` are those of these samples alone. With `share_prompts` a prompt that several of them have is
+// packed once, where that spares enough rows to be worth attention's copies of it.
 MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const float> weights,
-                          at::Device device);
+                          bool share_prompts, at::Device device);
 
 }  // namespace augur

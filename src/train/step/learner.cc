@@ -283,7 +283,7 @@ void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks
       const DecisionVisitor visit = [&](const MicroBatch& batch, const PolicyLoss& out) {
         if (first) mismatch.Add(batch, out);
         if (last && hooks.last_minibatch) hooks.last_minibatch(batch, out);
-        done += batch.packed.tokens.size(0);
+        for (const TrainSample& sample : batch.samples) done += sample.length();
         if (hooks.progress) hooks.progress(done, total);
       };
       Update(step, minibatches[i], here, visit, metrics);

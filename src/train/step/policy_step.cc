@@ -225,14 +225,16 @@ MinibatchShare WholeShare(std::span<const TrainSample> samples, const StepLoss& 
 }
 
 // The micro-batch of this number, whose tokens' weights begin at *begin.
-MicroBatch MicroBatchOf(const MinibatchShare& share, size_t number, std::span<const float> weights,
-                        size_t* begin, at::Device device) {
+MicroBatch MicroBatchOf(const Model& model, const MinibatchShare& share, const StepLoss& loss, size_t number,
+                        std::span<const float> weights, size_t* begin) {
   const size_t first = share.cuts[number], end = share.cuts[number + 1];
   const auto part = std::span(share.samples).subspan(first, end - first);
   size_t tokens = 0;
   for (const TrainSample& sample : part) tokens += static_cast<size_t>(sample.tokens());
   *begin += tokens;
-  return MakeMicroBatch(part, weights.subspan(*begin - tokens, tokens), device);
+  const bool share_prompts = !BalancesLoad(model, loss);  // which counts every token of every sequence
+  return MakeMicroBatch(part, weights.subspan(*begin - tokens, tokens), share_prompts,
+                        model.embedding.device());
 }
 
 // Where layers are sharded every rank must ask for them as often as the others, also in a pass for which it
@@ -242,16 +244,16 @@ void PassIdly(const Model& model, const ForwardOptions& forward, bool backward) 
 }
 
 // Calls `visit` with this rank's micro-batches, one in each pass of all ranks, for a forward alone.
-void ForEachPass(const Model& model, const MinibatchShare& share, const ForwardOptions& forward,
+void ForEachPass(const Model& model, const MinibatchShare& share, const StepLoss& loss,
                  const std::function<void(const MicroBatch&)>& visit) {
   const std::vector<float> weights = SampleWeights(Aggregation::kTokenSum, share.samples, 0);
   size_t begin = 0;
   for (size_t pass = 0; pass < share.passes(); ++pass) {
     CheckStopTogether();
     if (pass + 1 < share.cuts.size()) {
-      visit(MicroBatchOf(share, pass, weights, &begin, model.embedding.device()));
+      visit(MicroBatchOf(model, share, loss, pass, weights, &begin));
     } else {
-      PassIdly(model, forward, /*backward=*/false);
+      PassIdly(model, loss.forward, /*backward=*/false);
     }
   }
 }
@@ -262,7 +264,7 @@ ExpertChoices MinibatchChoices(const Model& model, const MinibatchShare& share, 
   if (!BalancesLoad(model, loss) || (share.ranks.alone() && share.passes() < 2)) return {};
   const at::NoGradGuard no_grad;
   ExpertChoices all{at::zeros({model.config.moe.experts}, at::kDouble)};
-  ForEachPass(model, share, loss.forward, [&](const MicroBatch& batch) {
+  ForEachPass(model, share, loss, [&](const MicroBatch& batch) {
     const ForwardOutput forward = Forward(model, batch.packed, OptionsFor(batch, loss));
     const PartUse head(loss.forward.store, HeadPart(model));
     const ExpertChoices here = CountChoices(model.config.moe, forward.router_logits);
@@ -321,7 +323,7 @@ StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const Minibat
   StepSums total;
   size_t next = 0, begin = 0;  // micro-batch, and its first token
   const auto micro_batch = [&] {
-    const MicroBatch batch = MicroBatchOf(share, next++, weights, &begin, model.embedding.device());
+    const MicroBatch batch = MicroBatchOf(model, share, loss, next++, weights, &begin);
     const PolicyLoss out = MicroStep(model, batch, loss, choices, &total);
     if (at::GradMode::is_enabled()) optimizer.Accumulate();
     if (visit) visit(batch, out);
@@ -363,7 +365,7 @@ void ForEachScored(const Model& model, std::span<const TrainSample> samples, con
 void ForEachScored(const Model& model, const MinibatchShare& share, const StepLoss& loss,
                    const ScoreVisitor& visit) {
   const at::NoGradGuard no_grad;
-  ForEachPass(model, share, loss.forward, [&](const MicroBatch& batch) {
+  ForEachPass(model, share, loss, [&](const MicroBatch& batch) {
     const at::Tensor hidden = Forward(model, batch.packed, OptionsFor(batch, loss)).hidden;
     const PartUse head(loss.forward.store, HeadPart(model));
     visit(batch, ScoreBatch(model, hidden, batch, loss));
