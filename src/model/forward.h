@@ -27,7 +27,7 @@ struct PackedBatch {
 };
 
 // The first `length` tokens of a sequence, which sequence `of`, an earlier one that shares none itself,
-// begins with as well.
+// begins with as well; all that share with it have the same length.
 struct Prefix {
   size_t of = 0;
   int64_t length = 0;

@@ -6,6 +6,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "base/json.h"
 #include "model/forward.h"
 

@@ -105,7 +105,8 @@ def test_experts_multiply_in_fp8_as_well(tmp_path):
 
 
 def test_gradients_do_not_depend_on_the_split_into_micro_batches(tmp_path):
-    """A scale per token: what shares a token's micro-batch has no part in its rounding."""
+    """A scale per token: what shares a token's micro-batch has no part in its rounding, but for the gradient of a
+    prompt that responses share, which is rounded once."""
     policy = make_policy(tmp_path / "policy", hidden=64)
 
     def norms(precision):

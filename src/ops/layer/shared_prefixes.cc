@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <utility>
+
 namespace augur {
 namespace {
 

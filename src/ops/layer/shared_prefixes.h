@@ -17,7 +17,7 @@ struct PrefixCopy {
 struct SharedPrefixes {
   at::Tensor sources;  // [tokens of all sequences] int64: the row of each; undefined: nothing is shared
   at::Tensor places;   // [rows] int64: where each row first stands
-  std::vector<PrefixCopy> copies;  // beyond the first, one after the other
+  std::vector<PrefixCopy> copies;  // beyond the first, those of the same rows together
 
   bool empty() const { return !sources.defined(); }
 };

@@ -132,7 +132,7 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   } else {
     add("gradients", trained * least, MemoryPhase::kUpdating);
   }
-  if (use.several && ranks == 1) {
+  if ((use.several || !Ranks::World().alone()) && ranks == 1) {
     add(fmt::format("gradient sums in {}, beyond that", NameOf(o.gradient_dtype)),
         trained * (SizeOf(o.gradient_dtype) - least), MemoryPhase::kUpdating, false);
   }
@@ -173,6 +173,7 @@ void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::stri
   std::vector<std::string> ways;
   if (!Ranks::World().alone() && use.shard != Shard::kFull) ways.emplace_back("parallel.shard=full");
   if (use.optimizer.optimizer_dtype == StateDtype::kFp32) ways.push_back(section + ".optimizer_dtype=bf16");
+  if (use.optimizer.gradient_dtype == GradientDtype::kFp64) ways.push_back(section + ".gradient_dtype=fp32");
   if (use.section.precision == Precision::kFp32) ways.emplace_back("model.precision=bf16");
   if (!UsesLora(use.lora)) ways.emplace_back("lora.rank=32");
   ways.emplace_back("a smaller model");

@@ -56,7 +56,7 @@ std::vector<int32_t> TokensRead(const Rollout& rollout) {
 // What each sample shares with an earlier one: its prompt but for the last token, which has a row of its own
 // since each response's first token is predicted there. Empty where little would be spared.
 std::vector<Prefix> SharedPrompts(std::span<const TrainSample> samples) {
-  constexpr int64_t kLeastSpared = 16;  // one row of as many
+  constexpr int64_t kLeastSpared = 8;  // one row of as many: less is not worth attention's copies
   std::vector<Prefix> prefixes(samples.size());
   std::map<std::span<const int32_t>, size_t,
            decltype([](const auto& a, const auto& b) { return std::ranges::lexicographical_compare(a, b); })>

@@ -60,7 +60,7 @@ std::vector<size_t> MinibatchSizes(size_t groups, size_t most);
 std::vector<size_t> SplitByTokens(std::span<const int64_t> lengths, int64_t micro_tokens);
 
 // `weights` are those of these samples alone. With `share_prompts` a prompt that several of them have is
-// packed once, where that spares enough rows to be worth attention's copies of it.
+// packed once, where that spares an eighth of the rows.
 MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const float> weights,
                           bool share_prompts, at::Device device);
 

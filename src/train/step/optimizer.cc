@@ -227,6 +227,10 @@ void Optimizer::AccumulateZeros() {
 void Optimizer::ReduceGradient() {
   const at::NoGradGuard no_grad;
   if (!ranks_.alone()) SumOverRanks();
+  RoundSums();
+}
+
+void Optimizer::RoundSums() {
   for (at::Tensor& sum : PieceGradients()) {
     if (sum.defined() && sum.scalar_type() == at::kDouble) sum = sum.to(at::kFloat);
   }
@@ -340,6 +344,7 @@ void Optimizer::UpdateParameter(size_t i, double lr, double grad_scale) {
 
 UpdateResult Optimizer::Update(double lr) {
   const at::NoGradGuard no_grad;
+  RoundSums();
   UpdateResult result{.grad_norm = GradientNorm()};
   result.skipped = !std::isfinite(result.grad_norm);
   if (!result.skipped) {

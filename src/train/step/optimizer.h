@@ -73,8 +73,8 @@ class Optimizer {
   // For a minibatch in which nothing has a gradient: the update is that of zeros.
   void AccumulateZeros();
 
-  // Makes the accumulated gradients those of all ranks together. Before Update, on every rank; where there is
-  // one, too.
+  // Makes the accumulated gradients those of all ranks together, rounded from float64 where they are in it.
+  // Before Update, on every rank.
   void ReduceGradient();
 
   // Applies the accumulated gradients and forgets them.
@@ -133,6 +133,7 @@ class Optimizer {
   void ScatterBucket(size_t b) { Scatter(b, TakeFlatGradient(buckets_[b])); }
   void ReduceBucket(const Bucket& bucket, std::span<const double> found);
   void SumOverRanks();
+  void RoundSums();
   at::ScalarType SumType() const;  // of gradients that travel
   void GatherWeights();
   std::vector<at::Tensor>& PieceGradients() { return sharded() ? reduced_ : gradients_; }

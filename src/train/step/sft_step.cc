@@ -46,7 +46,7 @@ SftSums AccumulateSft(const Model& model, Optimizer& optimizer, std::span<const 
   AccumulateShare(model, optimizer, share, loss, [&](const MicroBatch& batch, const PolicyLoss& out) {
     sums.loss -= out.policy.sampled().sum().item().toDouble();
     sums.tokens += batch.targets.size(0);
-    sums.packed_tokens += batch.packed.tokens.size(0);
+    for (const TrainSample& sample : batch.samples) sums.packed_tokens += sample.length();
     if (progress) progress(sums.packed_tokens, total);
   });
   double all[] = {sums.loss, static_cast<double>(sums.tokens), static_cast<double>(sums.packed_tokens)};
