@@ -1,7 +1,6 @@
 #include "model/forward.h"
 
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -13,17 +12,6 @@
 #include "ops/typed_data.h"
 
 namespace augur {
-
-namespace {
-
-template <typename T>
-at::Tensor ToDevice(const std::vector<T>& values, at::ScalarType type, at::Device device) {
-  const at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, type);
-  std::ranges::copy(values, Data<T>(tensor));
-  return tensor.to(device);
-}
-
-}  // namespace
 
 PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::Device device,
                           std::span<const Prefix> prefixes) {
@@ -55,12 +43,12 @@ PackedBatch PackSequences(std::span<const std::vector<int32_t>> sequences, at::D
   }
   std::ranges::stable_sort(batch.shared.copies, {}, &PrefixCopy::row);
   if (!batch.shared.copies.empty()) {
-    batch.shared.sources = ToDevice(sources, at::kLong, device);
-    batch.shared.places = ToDevice(places, at::kLong, device);
+    batch.shared.sources = ToDevice(sources, device);
+    batch.shared.places = ToDevice(places, device);
   }
-  batch.tokens = ToDevice(tokens, at::kLong, device);
-  batch.cu_seqlens = ToDevice(bounds, at::kInt, device);
-  batch.positions = ToDevice(positions, at::kInt, device);
+  batch.tokens = ToDevice(tokens, device);
+  batch.cu_seqlens = ToDevice(bounds, device);
+  batch.positions = ToDevice(positions, device);
   return batch;
 }
 

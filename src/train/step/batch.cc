@@ -1,7 +1,5 @@
 #include "train/step/batch.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <map>
 
@@ -15,14 +13,6 @@ int64_t CountTokens(std::span<const TrainSample> samples) {
   int64_t tokens = 0;
   for (const TrainSample& sample : samples) tokens += sample.tokens();
   return tokens;
-}
-
-template <typename T>
-at::Tensor ToDevice(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType type,
-                    at::Device device) {
-  const at::Tensor tensor = at::empty(shape, type);
-  std::copy(values.begin(), values.end(), Data<T>(tensor));
-  return tensor.to(device);
 }
 
 // Gathers the recorded side of the samples, row by row.
@@ -91,7 +81,7 @@ Routing GatherRouting(std::span<const TrainSample> samples, std::span<const Pref
     all.insert(all.end(), experts.begin() + shared * first.width(), experts.begin() + bytes);
     tokens += sample.length() - shared;
   }
-  const at::Tensor bytes = ToDevice(all, {tokens, first.layers, first.experts_per_token}, at::kByte, device);
+  const at::Tensor bytes = ToDevice(all, {tokens, first.layers, first.experts_per_token}, device);
   Routing routing;
   for (int64_t i = 0; i < first.layers; ++i) routing.push_back(bytes.select(1, i).to(at::kLong));
   return routing;
@@ -167,16 +157,15 @@ MicroBatch MakeMicroBatch(std::span<const TrainSample> samples, std::span<const 
   MicroBatch batch;
   batch.samples = samples;
   batch.packed = PackSequences(sequences, device, prefixes);
-  batch.packed.rows = ToDevice(gathered.rows, {count}, at::kLong, device);
-  batch.targets = ToDevice(gathered.targets, {count}, at::kLong, device);
-  batch.recorded.support_ids = ToDevice(gathered.ids, {count, columns}, at::kInt, device);
-  batch.recorded.support_logprobs = ToDevice(gathered.logprobs, {count, columns}, at::kFloat, device);
-  batch.recorded.advantages = ToDevice(gathered.advantages, {count}, at::kFloat, device);
-  batch.recorded.weights =
-      ToDevice(std::vector<float>(weights.begin(), weights.end()), {count}, at::kFloat, device);
+  batch.packed.rows = ToDevice(gathered.rows, device);
+  batch.targets = ToDevice(gathered.targets, device);
+  batch.recorded.support_ids = ToDevice(gathered.ids, {count, columns}, device);
+  batch.recorded.support_logprobs = ToDevice(gathered.logprobs, {count, columns}, device);
+  batch.recorded.advantages = ToDevice(gathered.advantages, device);
+  batch.recorded.weights = ToDevice(std::vector<float>(weights.begin(), weights.end()), device);
   batch.routing = GatherRouting(samples, prefixes, device);
   if (!gathered.reference.empty()) {
-    batch.recorded.reference_logprobs = ToDevice(gathered.reference, {count}, at::kFloat, device);
+    batch.recorded.reference_logprobs = ToDevice(gathered.reference, device);
   }
   return batch;
 }
