@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -8,6 +6,7 @@
 #include "kernels/decode/row_kernels.h"
 #include "kernels/decode/tile_kernels.h"
 #include "kernels/simd/parallel_work.h"
+#include "kernels/thread_team.h"
 
 namespace augur {
 namespace {
@@ -145,11 +144,10 @@ void ForTiles(const GemmRows& rows, const PackedWeights& weights, const float* b
   const TileKernels& kernels = KernelsFor(weights.format());
   const int64_t count = rows.rows();
   if (count == 0) return;
-  const bool parallel =
-      omp_in_parallel() == 0 && WorthThreads(count * weights.outputs() * weights.width() / 4);
+  const bool worth = WorthThreads(count * weights.outputs() * weights.width() / 4);
   const int64_t most = std::max<int64_t>(kBlockElements / weights.width(), 32);
-  const int64_t wanted = RowParts(count, kernels.row_step, (count + most - 1) / most, tiles,
-                                  parallel ? omp_get_max_threads() : 1);
+  const int64_t wanted =
+      RowParts(count, kernels.row_step, (count + most - 1) / most, tiles, worth ? TeamThreads() : 1);
   const int64_t part = RoundUp((count + wanted - 1) / wanted, kernels.row_step);
   const int64_t parts = (count + part - 1) / part;
   TileProduct product{};
@@ -157,14 +155,14 @@ void ForTiles(const GemmRows& rows, const PackedWeights& weights, const float* b
   product.width = RoundUp(weights.width(), kernels.width_step);
   product.column_scales = weights.scales();
   product.bias = bias;
-#pragma omp parallel for firstprivate(product) schedule(static) if (parallel)
-  for (int64_t i = 0; i < parts * tiles; ++i) {
+  ParallelFor(parts * tiles, worth, [&](int64_t i) {
     const int64_t begin = i / tiles * part;
-    product.m = std::min(part, count - begin);
-    product.rows = rows.At(begin);
-    product.row_scales = rows.scales() == nullptr ? nullptr : rows.scales() + begin;
-    work(product, begin, i % tiles);
-  }
+    TileProduct mine = product;
+    mine.m = std::min(part, count - begin);
+    mine.rows = rows.At(begin);
+    mine.row_scales = rows.scales() == nullptr ? nullptr : rows.scales() + begin;
+    work(mine, begin, i % tiles);
+  });
 }
 
 }  // namespace

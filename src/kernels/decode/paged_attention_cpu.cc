@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -8,6 +6,7 @@
 #include "kernels/decode/paged_attention.h"
 #include "kernels/decode/paged_attention_bfmmla.h"
 #include "kernels/simd/parallel_work.h"
+#include "kernels/thread_team.h"
 
 namespace augur {
 namespace {
@@ -43,31 +42,29 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
     work += (tokens[t].position + 1) * row;
     last = std::max<int64_t>(last, tokens[t].position);
   }
-  // Heads of one token follow each other on one thread, unless there are few for each.
-  const int64_t together = std::clamp<int64_t>(tasks / (4 * omp_get_max_threads()), 1, 4);
-#pragma omp parallel if (WorthThreads(work))
-  {
-    std::vector<float> scratch(AttentionScratchFloats(shape, last));
-    Bf16AttentionScratch narrow;
-#pragma omp for schedule(dynamic, together)
-    for (int64_t task = 0; task < tasks; ++task) {
-      const int64_t t = task / shape.kv_heads;
-      const int kv_head = static_cast<int>(task % shape.kv_heads);
-      const float* from = q + t * q_stride + kv_head * part;
-      float* to = out + t * row + kv_head * part;
-      if constexpr (std::is_same_v<T, BFloat16>) {
-        if (AttendsWithBfmmla(shape)) {
-          const int64_t after = std::min(task + 1, tasks - 1), u = after / shape.kv_heads;
-          const PagedPlace next{tokens[u], static_cast<int>(after % shape.kv_heads)};
-          // The tokens of one prompt follow each other and share what is in the cache.
-          const bool fetch = u == 0 || tokens[u].pages != tokens[u - 1].pages;
-          AttendBfmmla(shape, kv, {tokens[t], kv_head}, fetch ? &next : nullptr, from, to, &narrow);
-          continue;
-        }
+  const int64_t floats = AttentionScratchFloats(shape, last);
+  ParallelFor(tasks, WorthThreads(work), [&](int64_t task) {
+    thread_local std::vector<float> scratch;
+    thread_local Bf16AttentionScratch narrow;
+    if (static_cast<int64_t>(scratch.size()) < floats) scratch.resize(floats);
+    const auto place = [&](int64_t of) {
+      return PagedPlace{tokens[of / shape.kv_heads], static_cast<int>(of % shape.kv_heads)};
+    };
+    const int64_t after = std::min(task + 1, tasks - 1), t = task / shape.kv_heads,
+                  u = after / shape.kv_heads;
+    const PagedPlace here = place(task), next = place(after);
+    const float* from = q + t * q_stride + here.kv_head * part;
+    float* to = out + t * row + here.kv_head * part;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (AttendsWithBfmmla(shape)) {
+        // The tokens of one prompt follow each other and share what is in the cache.
+        const bool fetch = u == 0 || tokens[u].pages != tokens[u - 1].pages;
+        AttendBfmmla(shape, kv, here, fetch ? &next : nullptr, from, to, &narrow);
+        return;
       }
-      kernels.attend(shape, kv, tokens[t], kv_head, from, to, scratch.data());
     }
-  }
+    kernels.attend(shape, kv, here.token, here.kv_head, from, to, scratch.data());
+  });
 }
 
 #define AUGUR_INSTANTIATE(T)                                                                           \

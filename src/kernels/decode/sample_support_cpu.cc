@@ -6,6 +6,7 @@
 #include "kernels/decode/sample_kernels.h"
 #include "kernels/decode/sample_support.h"
 #include "kernels/simd/parallel_work.h"
+#include "kernels/thread_team.h"
 
 namespace augur {
 namespace {
@@ -272,11 +273,10 @@ void SampleSupportCpu(const T* logits, const SampleDraw* draws, int64_t count, c
   }
   const auto runs = static_cast<int64_t>(begins.size());
   begins.push_back(count);
-#pragma omp parallel for schedule(static) if (WorthThreads(runs * settings.vocab_size))
-  for (int64_t r = 0; r < runs; ++r) {
+  ParallelFor(runs, WorthThreads(runs * settings.vocab_size), [&](int64_t r) {
     SampleRow(logits + draws[begins[r]].row * settings.stride, draws, begins[r], begins[r + 1], settings,
               out);
-  }
+  });
 }
 
 template void SampleSupportCpu(const float*, const SampleDraw*, int64_t, const SampleSettings&,

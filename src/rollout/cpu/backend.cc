@@ -1,11 +1,10 @@
 #include "rollout/backend.h"
 
-#include <omp.h>
-
 #include <algorithm>
 
 #include "base/memory.h"
 #include "kernels/simd/parallel_work.h"
+#include "kernels/thread_team.h"
 #include "model/rope.h"
 #include "rollout/cpu/forward.h"
 #include "rollout/cpu/sampler.h"
@@ -110,17 +109,16 @@ class CpuBackend : public Backend {
   void Share(int64_t count, int64_t tokens, const Work& work) {
     threads_.Adapt();
     const bool cached = weights_.bytes() <= kCachedWeightBytes && WorthThreads(tokens * weights_.bytes() / 8);
-    const int64_t parts = cached ? std::clamp<int64_t>(count, 1, omp_get_max_threads()) : 1;
+    const int64_t parts = cached ? std::clamp<int64_t>(count, 1, TeamThreads()) : 1;
     while (static_cast<int64_t>(forwards_.size()) < parts) {
       // Where threads work side by side, the first one's parts stand for all.
       forwards_.push_back(std::make_unique<CpuForward<T>>(config_, precision_, kv_precision_, &threads_,
                                                           forwards_.empty() ? parts_ : nullptr));
     }
     if (parts == 1) return work(forwards_[0].get(), 0, count);
-#pragma omp parallel for schedule(static, 1)
-    for (int64_t part = 0; part < parts; ++part) {
+    ParallelFor(parts, true, [&](int64_t part) {
       work(forwards_[part].get(), count * part / parts, count * (part + 1) / parts);
-    }
+    });
   }
 
   static int64_t NewTokens(const PrefillSequence& sequence) {

@@ -1,13 +1,12 @@
 #include "rollout/cpu/forward.h"
 
-#include <omp.h>
-
 #include <algorithm>
 
 #include "base/stop_signals.h"
 #include "kernels/decode/decode_rows.h"
 #include "kernels/layer/fp8.h"
 #include "kernels/simd/parallel_work.h"
+#include "kernels/thread_team.h"
 #include "rollout/cpu/moe.h"
 
 namespace augur {
@@ -40,8 +39,7 @@ void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added
   const int64_t hidden = config_.hidden_size;
   const auto eps = static_cast<float>(config_.rms_norm_eps);
   if (to != nullptr) to->Resize(rows, hidden);
-#pragma omp parallel for schedule(static) if (WorthThreads(rows * hidden * 8))
-  for (int64_t r = 0; r < rows; ++r) {
+  ParallelFor(rows, WorthThreads(rows * hidden * 8), [&](int64_t r) {
     float *x = x_.data() + r * hidden, *normal = normal_.data() + r * hidden;
     const float* more = added == nullptr ? nullptr : added + r * added_stride;
     if (!weight.empty()) {
@@ -51,7 +49,7 @@ void CpuForward<T>::AddNorm(const std::vector<float>& weight, const float* added
       std::copy_n(x, hidden, normal);
     }
     if (to != nullptr) to->SetRow(r, normal);
-  }
+  });
 }
 
 template <typename T>
@@ -59,11 +57,10 @@ void CpuForward<T>::NormOutput(const std::vector<float>& weight, int64_t rows, i
   if (weight.empty()) return;
   const int64_t hidden = config_.hidden_size;
   const auto eps = static_cast<float>(config_.rms_norm_eps);
-#pragma omp parallel for schedule(static) if (WorthThreads(rows * hidden * 8))
-  for (int64_t r = 0; r < rows; ++r) {
+  ParallelFor(rows, WorthThreads(rows * hidden * 8), [&](int64_t r) {
     float* row = narrow_.data() + r * stride;
     AddNormRowCpu<T>(hidden, nullptr, weight.data(), eps, row, row);
-  }
+  });
 }
 
 template <typename T>
@@ -85,8 +82,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
   Multiply(operand_, layer.linear(kQkv), &wide_, &stride);
   MarkPart(parts_, "qkv product");
   if (attended_.size() < static_cast<size_t>(count * q_width)) attended_.resize(count * q_width);
-#pragma omp parallel for schedule(static) if (WorthThreads(count * stride * 4))
-  for (int64_t r = 0; r < count; ++r) {
+  ParallelFor(count, WorthThreads(count * stride * 4), [&](int64_t r) {
     float* qkv = wide_.data() + r * stride;
     if (all_heads) {
       AddNormRowCpu<T>(q_width, nullptr, q_norm.data(), eps, qkv, qkv);
@@ -103,7 +99,7 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
       }
     }
     WriteKvCpu(shape, kv, rows[r].place, qkv + q_width, qkv + q_width + kv_width);
-  }
+  });
   MarkPart(parts_, "norm, rotation, KV write");
   const auto left = static_cast<int64_t>(kept.size());
   if (left < count) {
@@ -116,13 +112,12 @@ void CpuForward<T>::Attention(const CpuLayer& layer, const Rotations* rotations,
   }
   PagedAttentionCpu(shape, kv, places_.data(), left, wide_.data(), stride, attended_.data());
   operand_.Resize(left, q_width);
-#pragma omp parallel for schedule(static) if (WorthThreads(left * q_width * 8))
-  for (int64_t r = 0; r < left; ++r) {
+  ParallelFor(left, WorthThreads(left * q_width * 8), [&](int64_t r) {
     float* row = attended_.data() + r * q_width;
     if (operand_.format() == GemmFormat::kFp8)
       RoundRowCpu<T>(q_width, row);  // others round no further than T
     operand_.SetRow(r, row);
-  }
+  });
   MarkPart(parts_, "attention");
 }
 
@@ -136,12 +131,11 @@ void CpuForward<T>::DenseMlp(const CpuLayer& layer, int64_t rows) {
   Multiply(operand_, gate_up, &wide_, &stride);
   const int64_t width = config_.intermediate_size;
   inner_.Resize(rows, width);
-#pragma omp parallel for schedule(static) if (WorthThreads(rows * stride * 4))
-  for (int64_t r = 0; r < rows; ++r) {
+  ParallelFor(rows, WorthThreads(rows * stride * 4), [&](int64_t r) {
     float* row = wide_.data() + r * stride;
     SwigluRowCpu<T>(width, row, row);
     inner_.SetRow(r, row);
-  }
+  });
 }
 
 template <typename T>
@@ -156,13 +150,13 @@ float* CpuForward<T>::Run(const CpuWeights& weights, const Rotations& rotations,
     x_.resize(count * hidden);
     normal_.resize(count * hidden);
   }
-#pragma omp parallel for schedule(static) if (WorthThreads(count * hidden * 8))
-  for (int64_t r = 0; r < count; ++r) weights.Embed(rows[r].token, x_.data() + r * hidden);
+  ParallelFor(count, WorthThreads(count * hidden * 8),
+              [&](int64_t r) { weights.Embed(rows[r].token, x_.data() + r * hidden); });
   const float* added = nullptr;
   int64_t stride = 0;
   const int64_t routing_width = std::ranges::count(config_.sparse, true) * config_.moe.experts_per_token;
   for (size_t i = 0; i < weights.layers().size(); ++i) {
-    if (!omp_in_parallel()) {
+    if (!InParallel()) {
       CheckStop();
       threads_.Adapt();
     }

@@ -1,11 +1,10 @@
 #include "rollout/cpu/step_threads.h"
 
-#include <fcntl.h>
 #include <omp.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "kernels/thread_team.h"
 
 namespace augur {
 namespace {
@@ -17,32 +16,6 @@ constexpr double kPauseSeconds = 2;
 constexpr double kFirstPatience = 0.25, kLastPatience = 2;
 // Noise of an idle machine.
 constexpr double kNoiseCores = 0.15;
-
-// How long the calling thread has been ready and not running, in seconds; negative where that is not known.
-double KeptOffSeconds() {
-  const int fd = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  char text[128] = {};
-  const ssize_t size = ::read(fd, text, sizeof(text) - 1);
-  ::close(fd);
-  if (size <= 0) return -1;
-  char* end = nullptr;
-  std::strtoull(text, &end, 10);  // the time on its core
-  return static_cast<double>(std::strtoull(end, nullptr, 10)) * 1e-9;
-}
-
-// Of all threads together since each was asked before.
-double KeptOffSinceLastLook() {
-  double sum = 0;
-#pragma omp parallel reduction(+ : sum)
-  {
-    thread_local double before = -1;
-    const double now = KeptOffSeconds();
-    if (before >= 0 && now >= 0) sum += now - before;
-    before = now;
-  }
-  return sum;
-}
 
 }  // namespace
 
@@ -82,7 +55,7 @@ StepThreads::Scope::Scope(StepThreads* threads) : before_(omp_get_max_threads())
 StepThreads::Scope::~Scope() { omp_set_num_threads(before_); }
 
 void StepThreads::Adapt() {
-  if (choice_.most() == 1 || omp_in_parallel() != 0) return;
+  if (choice_.most() == 1 || InParallel()) return;
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - looked_).count();
   if (seconds < kLookSeconds) return;
