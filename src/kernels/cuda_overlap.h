@@ -35,27 +35,43 @@ __device__ __forceinline__ void Overlap() {
 }
 
 // kernel<<<grid, threads, shared, stream>>>(arguments...), started early where `early` says so and the GPU
-// can. Errors are left for cudaGetLastError.
+// can, `cluster` consecutive blocks in one cluster; GPUs before Hopper know only clusters of one. Errors are
+// left for cudaGetLastError.
 template <typename... P, typename... A>
-void LaunchEarlyIf(bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared,
-                   cudaStream_t stream, A&&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+void LaunchEarlyIf(bool early, unsigned cluster, void (*kernel)(P...), dim3 grid, unsigned threads,
+                   size_t shared, cudaStream_t stream, A&&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = early && StartsEarly() ? 1 : 0;
+  config.attrs = attributes;
+  if (early && StartsEarly()) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  }
   cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(arguments))...);
 }
 
 template <typename... P, typename... A>
 void LaunchEarly(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream,
                  A&&... arguments) {
-  LaunchEarlyIf(true, kernel, grid, threads, shared, stream, std::forward<A>(arguments)...);
+  LaunchEarlyIf(true, 1, kernel, grid, threads, shared, stream, std::forward<A>(arguments)...);
+}
+
+// The same in clusters of up to eight blocks, of which the grid is a multiple.
+template <typename... P, typename... A>
+void LaunchClustersEarly(unsigned cluster, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared,
+                         cudaStream_t stream, A&&... arguments) {
+  LaunchEarlyIf(true, cluster, kernel, grid, threads, shared, stream, std::forward<A>(arguments)...);
 }
 
 // Early if it leaves most of the GPU to the kernels around it. A larger one gains nothing by that, and takes
@@ -65,7 +81,7 @@ void LaunchEarlyIfSmall(void (*kernel)(P...), dim3 grid, unsigned threads, size_
                         A&&... arguments) {
   constexpr uint64_t kSmall = 100000;  // threads
   const bool small = static_cast<uint64_t>(grid.x) * grid.y * grid.z * threads < kSmall;
-  LaunchEarlyIf(small, kernel, grid, threads, shared, stream, std::forward<A>(arguments)...);
+  LaunchEarlyIf(small, 1, kernel, grid, threads, shared, stream, std::forward<A>(arguments)...);
 }
 
 }  // namespace augur

@@ -3,6 +3,7 @@
 #include "kernels/add_at_random.h"
 #include "kernels/decode/decode_attention.h"
 #include "kernels/decode/experts.h"
+#include "kernels/decode/few_tokens_product.h"
 #include "kernels/decode/gate_up_product.h"
 #include "kernels/decode/sample_support.h"
 #include "kernels/decode/take_tokens.h"
@@ -52,6 +53,10 @@ void ExpertProductCuda(const ExpertRoutes&, const ExpertProduct&, void*) { Throw
 void MixExpertsCuda(const ExpertRoutes&, int64_t, const BFloat16*, BFloat16*, void*) {
   ThrowNoCuda("experts");
 }
+
+bool HasFewTokensProductCuda(const FewTokensProduct&) { return false; }
+
+void FewTokensProductCuda(const FewTokensProduct&, void*, int) { ThrowNoCuda("products of few tokens"); }
 
 bool HasGateUpProductCuda(const GateUpProduct&) { return false; }
 

@@ -65,4 +65,24 @@ class DeviceArray {
   std::shared_ptr<void> memory_;
 };
 
+// Captures f(stream) as a graph on the GPU and runs it `runs` times, one right after the other.
+template <typename F>
+void RunGraphOnGpu([[maybe_unused]] int runs, [[maybe_unused]] F f) {
+#ifdef AUGUR_WITH_CUDA
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  f(static_cast<void*>(stream));
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&ready, graph), cudaSuccess);
+  for (int i = 0; i < runs; ++i) ASSERT_EQ(cudaGraphLaunch(ready, stream), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  cudaGraphExecDestroy(ready);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+#endif
+}
+
 }  // namespace augur

@@ -41,6 +41,10 @@ __device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
   } while (done == 0);
 }
 
+// Has the map at hand before the first copy by it.
+__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
+  AUGUR_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 // The tile at column x, row y of a matrix to shared memory; zeros where the matrix has ended.
 __device__ __forceinline__ void CopyTile(uint32_t to, const CUtensorMap* map, int x, int y,
                                          uint32_t barrier) {

@@ -2,10 +2,8 @@
 
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_overlap.h"
-#include "kernels/cuda_rows.h"
-#include "kernels/decode/bulk_copy_cuda.h"
 #include "kernels/decode/gate_up_product.h"
-#include "kernels/gpu_generation.h"
+#include "kernels/decode/tile_maps_cuda.h"
 #include "kernels/layer/swiglu_cuda.h"
 
 namespace augur {
@@ -14,11 +12,7 @@ namespace {
 using Bf16 = __nv_bfloat16;
 
 constexpr const char* kWhat = "the products of gate and up on the GPU";
-constexpr int kTokens = 64;  // the tensor cores' rows
 constexpr int kThreads = 128;
-constexpr int kStepBytes = kSwizzledBytes;  // of a row in a tile
-constexpr int kStep = kStepBytes / static_cast<int>(sizeof(Bf16));
-constexpr int kTokenBytes = kTokens * kStepBytes;  // of a tile
 
 // A block's rows of the weight, half of them gate's, and how many tiles are on their way: one block to a
 // multiprocessor, or two.
@@ -141,33 +135,6 @@ __global__ void __launch_bounds__(kThreads)
   Finish<kRows>(a, sums, first, warp * 16 + lane / 4);
 }
 
-// The driver's function, found without linking to the driver.
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-EncodeTiled FindEncodeTiled() {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  CheckCuda(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
-      kWhat);
-  if (found == nullptr) ThrowCudaError(kWhat, "the driver has no tiled copies");
-  return reinterpret_cast<EncodeTiled>(found);
-}
-
-// How tiles of `tile_rows` rows and kStepBytes of their width are copied from a matrix [rows, width].
-CUtensorMap MakeMap(const BFloat16* data, int64_t rows, int64_t width, int tile_rows) {
-  static const EncodeTiled encode = FindEncodeTiled();
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(width) * sizeof(Bf16)};
-  const cuuint32_t box[] = {kStep, static_cast<cuuint32_t>(tile_rows)}, every[] = {1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<BFloat16*>(data), sizes, strides, box,
-             every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) ThrowCudaError(kWhat, "the driver refuses the sizes of a tile");
-  return map;
-}
-
 template <int kRows>
 void Launch(const GateUpProduct& p, cudaStream_t stream) {
   using T = Tiles<kRows>;
@@ -178,32 +145,22 @@ void Launch(const GateUpProduct& p, cudaStream_t stream) {
   const Arguments a{static_cast<int>(p.tokens), static_cast<int>(p.width),
                     static_cast<int>((p.in + kStep - 1) / kStep), OnDevice(p.y)};
   LaunchEarly(kernel, static_cast<unsigned>((p.width + T::kWidth - 1) / T::kWidth), kThreads, T::kShared,
-              stream, MakeMap(p.x, p.tokens, p.in, kTokens), MakeMap(p.weight, 2 * p.width, p.in, T::kWidth),
-              a);
+              stream, MakeTileMap(p.x, p.tokens, p.in, kTileTokens, kWhat),
+              MakeTileMap(p.weight, 2 * p.width, p.in, T::kWidth, kWhat), a);
   CheckCuda(cudaGetLastError(), kWhat);
-}
-
-int Multiprocessors() {
-  int device = 0, count = 0;
-  CheckCuda(cudaGetDevice(&device), kWhat);
-  CheckCuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), kWhat);
-  return count;
 }
 
 }  // namespace
 
 bool HasGateUpProductCuda(const GateUpProduct& p) {
-  const auto addresses = reinterpret_cast<uintptr_t>(p.x) | reinterpret_cast<uintptr_t>(p.weight) |
-                         reinterpret_cast<uintptr_t>(p.y);
-  return p.tokens > 0 && p.tokens <= kTokens && p.in > 0 && p.in % 8 == 0 && p.width > 0 &&
-         p.width % 8 == 0 && addresses % 16 == 0 && HasHopperKernels();
+  return TakesTiles(p.tokens, p.in, p.width, p.x, p.weight, p.y);
 }
 
 void GateUpProductCuda(const GateUpProduct& p, void* stream) {
   const auto queue = static_cast<cudaStream_t>(stream);
   // One large tile for each multiprocessor, where that leaves few of them idle; otherwise several small ones.
   const int64_t tiles = (p.width + Tiles<160>::kWidth - 1) / Tiles<160>::kWidth;
-  const int64_t places = Multiprocessors();
+  const int64_t places = Multiprocessors(kWhat);
   if (tiles <= places && tiles * 4 >= places * 3) {
     Launch<160>(p, queue);
   } else {

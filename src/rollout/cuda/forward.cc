@@ -8,10 +8,12 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <cstdlib>  // prototype
 #include <type_traits>
 
 #include "kernels/decode/decode_attention.h"
 #include "kernels/decode/experts.h"
+#include "kernels/decode/few_tokens_product.h"
 #include "kernels/decode/gate_up_product.h"
 #include "kernels/layer/quantise_rows.h"
 #include "kernels/layer/rms_norm.h"
@@ -72,6 +74,8 @@ CudaExpertRows MakeExpertRows(const CudaWeights& weights, int64_t rows) {
   }
   return made;
 }
+
+int FewMask() { static const int mask = std::getenv("AUGUR_FEW") ? std::atoi(std::getenv("AUGUR_FEW")) : 7; return mask; }  // prototype
 
 // What reads a product decides whether it can be left without its scales: kernels of our own can.
 enum class Reader { kKernel, kOther };
@@ -372,7 +376,7 @@ struct CudaForward::Pass {
     if (!linear.scale.defined()) {
       if (linear.bias.defined()) {
         at::addmm_out(out, linear.bias, x, weight);
-      } else if (!ChosenProductInto(out, x, weight)) {
+      } else if (!FewTokensInto(out, x, linear.weight) && !ChosenProductInto(out, x, weight)) {
         at::mm_out(out, x, weight);
       }
     } else if (TensorCoresTake(linear.weight) && !linear.bias.defined() && reader == Reader::kKernel) {
@@ -393,6 +397,21 @@ struct CudaForward::Pass {
       out.copy_(exact);
     }
     return {};
+  }
+
+  // out = x W^T for a weight W [out, in]. False, and nothing done, where the kernel does not take them.
+  bool FewTokensInto(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weight) const {
+    if (x.scalar_type() != at::kBFloat16) return false;
+    const FewTokensProduct product{x.size(0),
+                                   weight.size(1),
+                                   weight.size(0),
+                                   ConstData<BFloat16>(x),
+                                   ConstData<BFloat16>(weight),
+                                   Data<BFloat16>(out)};
+    if (!(FewMask() & (product.out != config.hidden_size ? 1 : product.in == config.q_width() ? 2 : 4))) return false;  // prototype
+    if (!HasFewTokensProductCuda(product)) return false;
+    FewTokensProductCuda(product, stream);
+    return true;
   }
 
   template <typename T>
