@@ -18,13 +18,19 @@ inline int64_t AttentionScratchFloats(const PagedShape& shape, int64_t position)
   return kMostAttendingHeads * (tokens + shape.head_dim);
 }
 
+struct PagedPlace {
+  PagedToken token;
+  int kv_head;
+};
+
 template <typename T>
 struct AttentionKernels {
   void (*write)(const PagedShape& shape, const KvPages<T>& pages, const PagedToken& token, const float* keys,
                 const float* values);
-  // The heads that share a key/value head: q and out [heads / kv_heads, head_dim].
-  void (*attend)(const PagedShape& shape, const KvPages<T>& pages, const PagedToken& token, int kv_head,
-                 const float* q, float* out, float* scratch);
+  // The heads that share a key/value head: q and out [heads / kv_heads, head_dim]. Meanwhile the first keys
+  // of the place that comes next are fetched.
+  void (*attend)(const PagedShape& shape, const KvPages<T>& pages, const PagedPlace& here,
+                 const PagedPlace& next, const float* q, float* out, float* scratch);
 };
 AUGUR_LANES_DECLARE(AttentionKernels<float>, kFloatAttention);
 AUGUR_LANES_DECLARE(AttentionKernels<BFloat16>, kBf16Attention);

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/decode/paged_attention.h"
+#include "kernels/decode/attention_kernels.h"
 #include "kernels/simd/isa.h"
 
 namespace augur {
@@ -24,11 +24,6 @@ void WriteKvBfmmla(const PagedShape& shape, const KvPages<BFloat16>& pages, cons
 struct Bf16AttentionScratch {
   std::vector<uint16_t> queries, weights;
   std::vector<float> scores;
-};
-
-struct PagedPlace {
-  PagedToken token;
-  int kv_head;
 };
 
 // The heads that share a key/value head: q and out [heads / kv_heads, head_dim]. Meanwhile the keys and

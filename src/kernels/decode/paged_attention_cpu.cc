@@ -63,7 +63,7 @@ void PagedAttentionCpu(const PagedShape& shape, const KvPages<T>& kv, const Page
         return;
       }
     }
-    kernels.attend(shape, kv, here.token, here.kv_head, from, to, scratch.data());
+    kernels.attend(shape, kv, here, next, from, to, scratch.data());
   });
 }
 

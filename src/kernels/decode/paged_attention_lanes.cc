@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -32,10 +33,10 @@ inline AUGUR_INLINE void LoadTwo(const float* from, int row, int v, Floats* firs
 // Where a head's part of a page is.
 template <typename T>
 struct HeadPages {
-  HeadPages(const PagedShape& shape, const KvPages<T>& kv, const PagedToken& token, int kv_head)
-      : table(token.pages),
-        keys(kv.keys + kv_head * (shape.key_elements() / shape.kv_heads)),
-        values(kv.values + kv_head * (shape.value_elements() / shape.kv_heads)),
+  HeadPages(const PagedShape& shape, const KvPages<T>& kv, const PagedPlace& place)
+      : table(place.token.pages),
+        keys(kv.keys + place.kv_head * (shape.key_elements() / shape.kv_heads)),
+        values(kv.values + place.kv_head * (shape.value_elements() / shape.kv_heads)),
         key_page(shape.key_elements()),
         value_page(shape.value_elements()) {}
   const T* KeysOf(int64_t page) const { return keys + table[page] * key_page; }
@@ -46,15 +47,21 @@ struct HeadPages {
   int64_t key_page, value_page;
 };
 
-// Scores of kPages pages: q is [kHeads][head_dim], scaled already. Meanwhile `next`, a page, is fetched.
+// Pages to fetch while others are worked on.
+template <typename T>
+using Ahead = std::array<const T*, kPages>;
+
+// Scores of kPages pages: q is [kHeads][head_dim], scaled already. Meanwhile `next` is fetched.
 template <int kHeads, typename T>
-inline void ScorePages(const T* const (&keys)[kPages], const T* next, const float* q, int head_dim,
+inline void ScorePages(const T* const (&keys)[kPages], const Ahead<T>& next, const float* q, int head_dim,
                        float* scores, int64_t stride) {
   constexpr int kEach = kScores / kPages;  // vectors of a page
   Floats sum[kHeads][kScores] = {};
   for (int d = 0; d < head_dim; d += 2) {
-    __builtin_prefetch(next + d * kPageTokens);
-    if constexpr (sizeof(T) == 4) __builtin_prefetch(next + (d + 1) * kPageTokens);
+    Unroll<kPages>([&](auto p) AUGUR_INLINE {
+      __builtin_prefetch(next[p] + d * kPageTokens);
+      if constexpr (sizeof(T) == 4) __builtin_prefetch(next[p] + (d + 1) * kPageTokens);
+    });
     Floats first[kScores], second[kScores];
     Unroll<kScores>([&](auto v) AUGUR_INLINE {
       LoadTwo(keys[v / kEach] + d * kPageTokens, kPageTokens, v % kEach, &first[v], &second[v]);
@@ -105,19 +112,25 @@ inline AUGUR_INLINE void AddTokens(const T* values, int padded, const float* wei
 }
 
 // out [kHeads][head_dim] from channel `d` on, kVectors of them: all tokens' values, weighted and scaled.
+// Meanwhile the page after each is fetched, and during the last one `after`.
 template <int kHeads, int kVectors, typename T>
-inline void SumValues(const HeadPages<T>& pages, int64_t length, int padded, int d, const float* weights,
-                      int64_t stride, const float (&scales)[kHeads], int head_dim, float* out) {
+inline void SumValues(const HeadPages<T>& pages, const Ahead<T>& after, int64_t length, int padded, int d,
+                      const float* weights, int64_t stride, const float (&scales)[kHeads], int head_dim,
+                      float* out) {
   constexpr int kTogether = sizeof(T) == 2 ? 2 : 1, kLine = 64 / sizeof(T);
   Floats sum[kHeads][kVectors] = {};
   for (int64_t begin = 0; begin < length; begin += kPageTokens, weights += kPageTokens) {
-    const int64_t page = begin / kPageTokens, ahead = std::min(page + 1, (length - 1) / kPageTokens);
-    const T *values = pages.ValuesOf(page) + d * kTogether, *next = pages.ValuesOf(ahead) + d * kTogether;
+    const int64_t page = begin / kPageTokens;
+    const bool last = begin + kPageTokens >= length;
+    const T *values = pages.ValuesOf(page) + d * kTogether,
+            *next = last ? after[0] : pages.ValuesOf(page + 1);
     const int count = static_cast<int>(std::min<int64_t>(kPageTokens, length - begin));
     int t = 0;
     for (; t + 2 <= count; t += 2) {
-      for (int i = 0; i < kVectors * kTogether * kFloats; i += kLine)
+      for (int i = d * kTogether; i < (d + kVectors * kFloats) * kTogether; i += kLine) {
         __builtin_prefetch(next + t * padded + i);
+        if (kPages > 1 && last) __builtin_prefetch(after[kPages - 1] + t * padded + i);
+      }
       AddTokens<true>(values + t * padded, padded, weights + t, stride, sum);
     }
     if (t < count) AddTokens<false>(values + t * padded, padded, weights + t, stride, sum);
@@ -137,13 +150,18 @@ inline void SumValues(const HeadPages<T>& pages, int64_t length, int padded, int
 }
 
 template <int kHeads, typename T>
-void AttendHeads(const PagedShape& shape, const HeadPages<T>& pages, int64_t length, const float* q,
-                 float* out, float* scores) {
+void AttendHeads(const PagedShape& shape, const HeadPages<T>& pages, const Ahead<T>& after, int64_t length,
+                 const float* q, float* out, float* scores) {
   const int64_t last = (length - 1) / kPageTokens, stride = (last / kPages + 1) * kPages * kPageTokens;
   for (int64_t p = 0; p <= last; p += kPages) {
     const T* keys[kPages];
     for (int i = 0; i < kPages; ++i) keys[i] = pages.KeysOf(std::min(p + i, last));
-    const T* next = p + kPages <= last ? pages.KeysOf(p + kPages) : pages.ValuesOf(0);
+    Ahead<T> next;
+    for (int i = 0; i < kPages; ++i) {
+      const int64_t ahead = p + kPages + i;
+      next[i] = p + kPages <= last ? pages.KeysOf(std::min(ahead, last))
+                                   : pages.ValuesOf(std::min<int64_t>(i, last));
+    }
     ScorePages<kHeads, T>(keys, next, q, shape.head_dim, scores + p * kPageTokens, stride);
   }
   float scales[kHeads];
@@ -151,26 +169,31 @@ void AttendHeads(const PagedShape& shape, const HeadPages<T>& pages, int64_t len
   const int padded = PaddedHeadDim(shape.head_dim);
   int d = 0;
   for (; d + kChannels * kFloats <= padded; d += kChannels * kFloats) {
-    SumValues<kHeads, kChannels>(pages, length, padded, d, scores, stride, scales, shape.head_dim, out);
+    SumValues<kHeads, kChannels>(pages, after, length, padded, d, scores, stride, scales, shape.head_dim,
+                                 out);
   }
   for (; d < shape.head_dim; d += kFloats) {
-    SumValues<kHeads, 1>(pages, length, padded, d, scores, stride, scales, shape.head_dim, out);
+    SumValues<kHeads, 1>(pages, after, length, padded, d, scores, stride, scales, shape.head_dim, out);
   }
 }
 
 template <typename T>
-void Attend(const PagedShape& shape, const KvPages<T>& kv, const PagedToken& token, int kv_head,
+void Attend(const PagedShape& shape, const KvPages<T>& kv, const PagedPlace& here, const PagedPlace& next,
             const float* q, float* out, float* scratch) {
-  const HeadPages<T> pages(shape, kv, token, kv_head);
+  const HeadPages<T> pages(shape, kv, here), later(shape, kv, next);
+  Ahead<T> after;
+  for (int i = 0; i < kPages; ++i) {
+    after[i] = later.KeysOf(std::min(i, next.token.position / kPageTokens));
+  }
   const int group = shape.heads / shape.kv_heads;
-  const int64_t length = token.position + 1;
+  const int64_t length = here.token.position + 1;
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   for (int h = 0; h < group; h += kMostAttendingHeads) {
     const int heads = std::min(kMostAttendingHeads, group - h), first = h * shape.head_dim;
     for (int i = 0; i < heads * shape.head_dim; ++i) scratch[i] = q[first + i] * scale;
     float* scores = scratch + kMostAttendingHeads * shape.head_dim;
     Unroll<kMostAttendingHeads>([&](auto i) {
-      if (heads == i + 1) AttendHeads<i + 1, T>(shape, pages, length, scratch, out + first, scores);
+      if (heads == i + 1) AttendHeads<i + 1, T>(shape, pages, after, length, scratch, out + first, scores);
     });
   }
 }
