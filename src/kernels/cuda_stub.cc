@@ -56,7 +56,9 @@ void MixExpertsCuda(const ExpertRoutes&, int64_t, const BFloat16*, BFloat16*, vo
 
 bool HasFewTokensProductCuda(const FewTokensProduct&) { return false; }
 
-void FewTokensProductCuda(const FewTokensProduct&, void*, int) { ThrowNoCuda("products of few tokens"); }
+bool PaysFewTokensProductCuda(const FewTokensProduct&) { return false; }
+
+void FewTokensProductCuda(const FewTokensProduct&, void*) { ThrowNoCuda("products of few tokens"); }
 
 bool HasGateUpProductCuda(const GateUpProduct&) { return false; }
 

@@ -45,6 +45,7 @@ __device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
 __device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
   AUGUR_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
+
 // The tile at column x, row y of a matrix to shared memory; zeros where the matrix has ended.
 __device__ __forceinline__ void CopyTile(uint32_t to, const CUtensorMap* map, int x, int y,
                                          uint32_t barrier) {

@@ -31,10 +31,8 @@ __device__ __forceinline__ float4 LoadFromBlock(uint32_t address, int rank) {
   float4 x{};
   AUGUR_ASM(
       "{.reg .b32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, "
-      "[there];}"
-      : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-      : "r"(address), "r"(rank)
-      : "memory");
+      "[there];}" : "=f"(x.x),
+      "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address), "r"(rank) : "memory");
   return x;
 }
 #undef AUGUR_ASM

@@ -21,6 +21,8 @@ struct Tiles {
   static constexpr int kWidth = kRows / 2;
   static constexpr int kWeightBytes = kRows * kStepBytes, kBytes = kWeightBytes + kTokenBytes;
   static constexpr int kStages = kRows == 160 ? 7 : 5;
+  // Of weights, before the kernel in front is done: more would keep that one from the memory.
+  static constexpr int kEarlyStages = 3;
   static constexpr int kShared = kStages * (kBytes + 16);  // and two barriers each
 };
 
@@ -89,12 +91,15 @@ __global__ void __launch_bounds__(kThreads)
       InitBarrier(empty + 8 * s, kThreads / 32);
     }
     PublishBarriers();
-    for (int i = 0; i < ahead; ++i) copy_weight(i, i);
+    for (int i = 0; i < min(T::kEarlyStages, ahead); ++i) copy_weight(i, i);
   }
   WaitForEarlier();
   __syncthreads();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < ahead; ++i) copy_tokens(i, i);
+    for (int i = 0; i < ahead; ++i) {
+      if (i >= T::kEarlyStages) copy_weight(i, i);
+      copy_tokens(i, i);
+    }
   }
   __syncwarp();
 

@@ -8,7 +8,6 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
-#include <cstdlib>  // prototype
 #include <type_traits>
 
 #include "kernels/decode/decode_attention.h"
@@ -74,8 +73,6 @@ CudaExpertRows MakeExpertRows(const CudaWeights& weights, int64_t rows) {
   }
   return made;
 }
-
-int FewMask() { static const int mask = std::getenv("AUGUR_FEW") ? std::atoi(std::getenv("AUGUR_FEW")) : 7; return mask; }  // prototype
 
 // What reads a product decides whether it can be left without its scales: kernels of our own can.
 enum class Reader { kKernel, kOther };
@@ -399,7 +396,7 @@ struct CudaForward::Pass {
     return {};
   }
 
-  // out = x W^T for a weight W [out, in]. False, and nothing done, where the kernel does not take them.
+  // out = x W^T for a weight W [out, in]. False, and nothing done, where cuBLAS is faster.
   bool FewTokensInto(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weight) const {
     if (x.scalar_type() != at::kBFloat16) return false;
     const FewTokensProduct product{x.size(0),
@@ -408,8 +405,7 @@ struct CudaForward::Pass {
                                    ConstData<BFloat16>(x),
                                    ConstData<BFloat16>(weight),
                                    Data<BFloat16>(out)};
-    if (!(FewMask() & (product.out != config.hidden_size ? 1 : product.in == config.q_width() ? 2 : 4))) return false;  // prototype
-    if (!HasFewTokensProductCuda(product)) return false;
+    if (!PaysFewTokensProductCuda(product)) return false;
     FewTokensProductCuda(product, stream);
     return true;
   }

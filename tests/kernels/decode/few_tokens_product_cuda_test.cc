@@ -1,9 +1,8 @@
-// Products of few tokens, divided in every way the kernel knows, against the same in double.
+// Products of few tokens against the same in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <random>
 
 #include "kernels/decode/few_tokens_product.h"
@@ -11,8 +10,6 @@
 
 namespace augur {
 namespace {
-
-constexpr int kDivisions = std::size(kFewTokensDivisions);
 
 struct Case {
   const char* name;
@@ -51,7 +48,7 @@ std::vector<double> ProductInDouble(const StoredMatrix& x, const StoredMatrix& w
 
 class FewTokensProductCudaTest : public testing::TestWithParam<Case> {};
 
-TEST_P(FewTokensProductCudaTest, IsTheProductInDoubleHoweverDivided) {
+TEST_P(FewTokensProductCudaTest, IsTheProductInDouble) {
   const Case& c = GetParam();
   std::mt19937 random(11);
   const StoredMatrix x(c.tokens, c.in, false, random), weight(c.out, c.in, false, random);
@@ -60,22 +57,19 @@ TEST_P(FewTokensProductCudaTest, IsTheProductInDoubleHoweverDivided) {
   if (!HasFewTokensProductCuda(product)) GTEST_SKIP() << "this GPU has no such kernel";
   const std::vector<double> want = ProductInDouble(x, weight, c.tokens, c.out);
   const double rounding = 0.001 * std::sqrt(c.in);  // of sums in float32
-  for (int division = -1; division < kDivisions; ++division) {
-    SCOPED_TRACE(testing::Message() << "division " << division);
-    DeviceArray<BFloat16> y(Device::kCuda, Unwritten(c.tokens, c.out));
-    product.y = y.data();
-    FewTokensProductCuda(product, nullptr, division);
-    const std::vector<BFloat16> got = y.ToHost();
-    size_t wrong = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      const double error = std::abs(got[i] - want[i]);
-      if (!(error <= std::abs(want[i]) / 250 + rounding)) ++wrong;  // NaN is wrong, too
-    }
-    EXPECT_EQ(wrong, 0) << "of " << want.size();
-    for (size_t i = want.size(); i < got.size(); ++i) ASSERT_EQ(static_cast<float>(got[i]), kBehind);
-    FewTokensProductCuda(product, nullptr, division);
-    EXPECT_EQ(BitsOf(y.ToHost()), BitsOf(got)) << "another run gives other bits";
+  DeviceArray<BFloat16> y(Device::kCuda, Unwritten(c.tokens, c.out));
+  product.y = y.data();
+  FewTokensProductCuda(product, nullptr);
+  const std::vector<BFloat16> got = y.ToHost();
+  size_t wrong = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double error = std::abs(got[i] - want[i]);
+    if (!(error <= std::abs(want[i]) / 250 + rounding)) ++wrong;  // NaN is wrong, too
   }
+  EXPECT_EQ(wrong, 0) << "of " << want.size();
+  for (size_t i = want.size(); i < got.size(); ++i) ASSERT_EQ(static_cast<float>(got[i]), kBehind);
+  FewTokensProductCuda(product, nullptr);
+  EXPECT_EQ(BitsOf(y.ToHost()), BitsOf(got)) << "another run gives other bits";
 }
 
 TEST_P(FewTokensProductCudaTest, ATokenAloneHasTheSameBits) {
@@ -85,22 +79,20 @@ TEST_P(FewTokensProductCudaTest, ATokenAloneHasTheSameBits) {
   MatrixOnGpu weight(StoredMatrix(c.out, c.in, false, random));
   FewTokensProduct all{c.tokens, c.in, c.out, x.halves.data(), weight.halves.data()};
   if (!HasFewTokensProductCuda(all)) GTEST_SKIP() << "this GPU has no such kernel";
-  for (int division = -1; division < kDivisions; ++division) {
-    DeviceArray<BFloat16> y(Device::kCuda, Unwritten(c.tokens, c.out));
-    all.y = y.data();
-    FewTokensProductCuda(all, nullptr, division);
-    const std::vector<uint16_t> together = BitsOf(y.ToHost());
-    for (const int token : {0, c.tokens / 2, c.tokens - 1}) {
-      DeviceArray<BFloat16> row(Device::kCuda, Unwritten(1, c.out));
-      FewTokensProduct alone = all;
-      alone.tokens = 1;
-      alone.x += static_cast<int64_t>(token) * c.in;
-      alone.y = row.data();
-      FewTokensProductCuda(alone, nullptr, division);
-      const std::vector<uint16_t> bits = BitsOf(row.ToHost());
-      EXPECT_TRUE(std::equal(bits.begin(), bits.end() - c.out, together.begin() + token * c.out))
-          << "token " << token << ", division " << division;
-    }
+  DeviceArray<BFloat16> y(Device::kCuda, Unwritten(c.tokens, c.out));
+  all.y = y.data();
+  FewTokensProductCuda(all, nullptr);
+  const std::vector<uint16_t> together = BitsOf(y.ToHost());
+  for (const int token : {0, c.tokens / 2, c.tokens - 1}) {
+    DeviceArray<BFloat16> row(Device::kCuda, Unwritten(1, c.out));
+    FewTokensProduct alone = all;
+    alone.tokens = 1;
+    alone.x += static_cast<int64_t>(token) * c.in;
+    alone.y = row.data();
+    FewTokensProductCuda(alone, nullptr);
+    const std::vector<uint16_t> bits = BitsOf(row.ToHost());
+    EXPECT_TRUE(std::equal(bits.begin(), bits.end() - c.out, together.begin() + token * c.out))
+        << "token " << token;
   }
 }
 
@@ -124,26 +116,24 @@ TEST(FewTokensProductChainCudaTest, WaitsForTheProductsBeforeIt) {
   for (BFloat16& value : weight.halves) value = BFloat16::From(static_cast<float>(value) * scale);
   MatrixOnGpu x_there(x), weight_there(weight);
   const std::vector<BFloat16> unwritten = Unwritten(kTokens, kWidth);
-  for (int division = 0; division < kDivisions; ++division) {
-    DeviceArray<BFloat16> even(Device::kCuda, unwritten), odd(Device::kCuda, unwritten);
-    FewTokensProduct product{kTokens, kWidth, kWidth, x_there.halves.data(), weight_there.halves.data()};
-    if (product.y = even.data(); !HasFewTokensProductCuda(product)) GTEST_SKIP() << "no such kernel";
-    const auto run = [&](int i, void* stream) {
-      product.x = i == 0 ? x_there.halves.data() : i % 2 == 0 ? odd.data() : even.data();
-      product.y = i % 2 == 0 ? even.data() : odd.data();
-      FewTokensProductCuda(product, stream, division);
-    };
-    for (int i = 0; i < kProducts; ++i) {
-      run(i, nullptr);
-      even.ToHost();  // waits
-    }
-    const std::vector<uint16_t> want_even = BitsOf(even.ToHost()), want_odd = BitsOf(odd.ToHost());
-    RunGraphOnGpu(kRuns, [&](void* stream) {
-      for (int i = 0; i < kProducts; ++i) run(i, stream);
-    });
-    EXPECT_EQ(BitsOf(even.ToHost()), want_even) << "division " << division;
-    EXPECT_EQ(BitsOf(odd.ToHost()), want_odd) << "division " << division;
+  DeviceArray<BFloat16> even(Device::kCuda, unwritten), odd(Device::kCuda, unwritten);
+  FewTokensProduct product{kTokens, kWidth, kWidth, x_there.halves.data(), weight_there.halves.data()};
+  if (product.y = even.data(); !HasFewTokensProductCuda(product)) GTEST_SKIP() << "no such kernel";
+  const auto run = [&](int i, void* stream) {
+    product.x = i == 0 ? x_there.halves.data() : i % 2 == 0 ? odd.data() : even.data();
+    product.y = i % 2 == 0 ? even.data() : odd.data();
+    FewTokensProductCuda(product, stream);
+  };
+  for (int i = 0; i < kProducts; ++i) {
+    run(i, nullptr);
+    even.ToHost();  // waits
   }
+  const std::vector<uint16_t> want_even = BitsOf(even.ToHost()), want_odd = BitsOf(odd.ToHost());
+  RunGraphOnGpu(kRuns, [&](void* stream) {
+    for (int i = 0; i < kProducts; ++i) run(i, stream);
+  });
+  EXPECT_EQ(BitsOf(even.ToHost()), want_even);
+  EXPECT_EQ(BitsOf(odd.ToHost()), want_odd);
 }
 
 }  // namespace
