@@ -408,6 +408,45 @@ TEST(EngineCuda, Fp8AgreesWithTheCpusWithinRounding) {
   EXPECT_LT(gpu.difference, bf16.difference);
 }
 
+// Widths for which products of up to 64 tokens have kernels of their own on Hopper GPUs.
+TEST(EngineCuda, FewTokensOfAWideModelHaveTheTrainersLogProbs) {
+  const ModelConfig config = ParseModelConfig({{"model_type", "qwen3"},
+                                               {"vocab_size", 1024},
+                                               {"hidden_size", 2560},
+                                               {"intermediate_size", 640},
+                                               {"num_hidden_layers", 4},
+                                               {"num_attention_heads", 8},
+                                               {"num_key_value_heads", 2},
+                                               {"head_dim", 128},
+                                               {"max_position_embeddings", 256},
+                                               {"rms_norm_eps", 1e-6},
+                                               {"rope_theta", 1e4},
+                                               {"tie_word_embeddings", false}},
+                                              "test");
+  const Model there = NoiseModel(config, at::kBFloat16, at::kCUDA, 1);
+  SamplingOptions options = Options(40);
+  options.end_tokens.clear();
+  for (const int prompts : {1, 7, 21}) {  // of three samples each
+    const auto requests = RandomRequests(std::vector<int>(prompts, 20));
+    Engine engine(there, {.precision = RolloutPrecision::kBf16});
+    const auto rollouts = engine.Generate(requests, options);
+    double difference = 0, size = 0;
+    size_t count = 0;
+    for (const Rollout& rollout : rollouts) {
+      const std::vector<float> truth = Rescore(there, rollout);
+      for (size_t i = 0; i < truth.size(); ++i) {
+        difference += std::fabs(truth[i] - rollout.logprobs[i]);
+        size += std::fabs(truth[i] + std::log(1024.0));
+      }
+      count += truth.size();
+    }
+    EXPECT_EQ(count, 40 * rollouts.size());
+    EXPECT_LT(difference / static_cast<double>(count), 0.03);
+    EXPECT_GT(size / static_cast<double>(count), 0.3);  // or another model's would be as near
+    ExpectSameRollouts(rollouts, engine.Generate(requests, options));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, RoutingCudaTest, testing::ValuesIn(WithExperts()),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Families, EngineCudaTest, testing::ValuesIn(CudaFamilies()),
