@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -135,8 +136,9 @@ class Team {
 
   void Run(const SharedLoop& loop, int threads) {
     if (process_ != ::getpid()) ForgetHelpers();
-    const auto others = static_cast<size_t>(threads) - 1;
-    while (helpers_.size() < others) Start();
+    while (helpers_.size() + 1 < static_cast<size_t>(threads) && Start()) continue;
+    const size_t others = std::min(helpers_.size(), static_cast<size_t>(threads) - 1);
+    threads = static_cast<int>(others) + 1;
     loop_ = &loop;
     ++number_;
     piece_ = (loop.count + kPieces * threads - 1) / (kPieces * threads);
@@ -157,14 +159,21 @@ class Team {
   }
 
  private:
-  void Start() {
+  // False where the system has no more threads.
+  bool Start() {
     Helper* helper = helpers_.emplace_back(std::make_unique<Helper>()).get();
+    try {
+      helper->thread = std::thread([this, helper, index = static_cast<int>(helpers_.size())] {
+        UnbindThisThread();
+        helper->id = ::gettid();
+        Help(helper, index);
+      });
+    } catch (const std::system_error&) {
+      helpers_.pop_back();
+      return false;
+    }
     if (helpers_.size() >= shares_size_) GrowShares();
-    helper->thread = std::thread([this, helper, index = static_cast<int>(helpers_.size())] {
-      UnbindThisThread();
-      helper->id = ::gettid();
-      Help(helper, index);
-    });
+    return true;
   }
 
   void GrowShares() {
@@ -261,7 +270,7 @@ bool InParallel() { return in_loop || omp_in_parallel() != 0; }
 
 int TeamThreads() { return InParallel() ? 1 : omp_get_max_threads(); }
 
-void RunShared(const SharedLoop& loop, int threads) { ThisThreadsTeam().Run(loop, threads); }
+void RunShared(const SharedLoop& loop, int threads) noexcept { ThisThreadsTeam().Run(loop, threads); }
 
 double KeptOffSinceLastLook() { return ThisThreadsTeam().KeptOffSinceLastLook(); }
 

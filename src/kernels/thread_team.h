@@ -1,6 +1,6 @@
 // The threads of generation on a CPU. A step has hundreds of short loops, so its threads wait for the next
 // one instead of being woken for it, and take each other's items: one that is slower, or comes late because
-// its core is busy, holds the others up by no more than the item in its hands.
+// its core is busy, holds the others up by no more than the few items in its hands.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@ namespace augur {
 
 // Calls work(i) once for every i < count, in any order, on as many threads as OpenMP has for the calling one
 // (omp_set_num_threads); on this thread alone, in order, where they are not `worth` it or the call comes from
-// a loop that is already shared. What work throws ends the program.
+// a loop that is already shared. What work throws goes to the caller there, and ends the program where the
+// loop is shared.
 template <typename Work>
 void ParallelFor(int64_t count, bool worth, const Work& work);
 
@@ -27,7 +28,7 @@ struct SharedLoop {
   int64_t count;
 };
 int TeamThreads();
-void RunShared(const SharedLoop& loop, int threads);
+void RunShared(const SharedLoop& loop, int threads) noexcept;
 
 template <typename Work>
 void ParallelFor(int64_t count, bool worth, const Work& work) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -124,6 +125,21 @@ TEST(ThreadTeam, AThreadThatIsHeldUpDelaysNoMoreThanItsItem) {
     }
   });
   EXPECT_EQ(others, 63);
+}
+
+TEST(ThreadTeamDeathTest, WhatASharedLoopThrowsEndsTheProgram) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto fail = [](int64_t i) {
+    if (i == 0) throw std::runtime_error("of the work");
+  };
+  EXPECT_THROW(ParallelFor(10, false, fail), std::runtime_error);
+  EXPECT_FALSE(InParallel());
+  EXPECT_DEATH(
+      {
+        const Threads threads(2);
+        ParallelFor(10, true, fail);
+      },
+      "");
 }
 
 TEST(ThreadTeam, ThreadsHaveTeamsOfTheirOwn) {

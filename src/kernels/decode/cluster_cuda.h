@@ -20,7 +20,7 @@ __device__ __forceinline__ void SyncCluster() {
 }
 
 // The last one before a block ends, whose shared memory others may still be reading: it orders no writes, and
-// waits for none.
+// waits for none. What was read must have been used before, by a write to memory say.
 __device__ __forceinline__ void LeaveCluster() {
   __syncwarp();
   AUGUR_ASM("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" :: : "memory");

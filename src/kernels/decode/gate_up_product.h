@@ -12,7 +12,7 @@ struct GateUpProduct {
   int64_t tokens = 0;
   int64_t in = 0, width = 0;
   const BFloat16* x = nullptr;  // [tokens, in]
-  // [2 width, in]: gate, then up. Not written by the kernel that was launched just before.
+  // [2 width, in]: gate, then up. Not written by a kernel of the stream that may still be running.
   const BFloat16* weight = nullptr;
   BFloat16* y = nullptr;  // [tokens, width]
 };

@@ -1,7 +1,8 @@
 // How many threads take part in a step of generation: all, or fewer while other processes need the cores.
 //
-// The threads of a step wait for each other many times. One that shares its core with another process keeps
-// all of them waiting, so that n threads next to a busy process are slower than n - 1, which leave it a core.
+// The threads of a step wait for each other many times. One that shares its core with another process may be
+// stopped in the middle of an item, which the others cannot take, so that n threads next to a busy process
+// are slower than n - 1, which leave it a core.
 // Results do not depend on the number.
 #pragma once
 
@@ -48,7 +49,7 @@ class StepThreads {
 
   // Looks again where some time has gone by, and sets the number for the parallel regions that follow. Within
   // a Scope, outside of parallel regions. Where the kernel does not tell how long threads were kept off their
-  // cores (/proc/thread-self/schedstat), the number stays.
+  // cores (/proc/self/task/ID/schedstat), the number stays.
   void Adapt();
 
  private:
