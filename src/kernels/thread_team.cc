@@ -89,7 +89,7 @@ void UnbindThisThread() {
   if (CPU_COUNT(&cores) > 0) sched_setaffinity(0, sizeof(cores), &cores);
 }
 
-// The pieces of a loop that one thread begins with. The loop's number stands beside the next piece, so that
+// The pieces of a loop that one thread begins with. The loop's number stands next to the next piece, so that
 // nobody has to reset it.
 class alignas(64) Pieces {
  public:
