@@ -52,7 +52,7 @@ TEST(ChosenProductCuda, DecodeProductsAreThoseOfTorch) {
     }
     found += ExpectSame(at::randn({tokens, 2560}, kGpu), at::randn({151936, 2560}, kGpu).t(), at::kFloat);
   }
-  EXPECT_GE(found, 15);  // of 17 in the table
+  EXPECT_GE(found, 13);  // of 15 in the table
 }
 
 }  // namespace
