@@ -57,6 +57,12 @@ def test_a_fault_is_one_line_with_file_line_and_remedy(config, text, place, mess
     assert f"some.yaml{place}" in done.stderr and message in done.stderr
 
 
+@pytest.mark.parametrize("command", ["train", "sft", "config"])
+def test_a_setting_without_a_file_before_it_is_explained(command):
+    done = run_augur(command, "run.dir=runs/x", "train.steps=1", check=False)
+    assert done.returncode == 2 and "run.dir=runs/x: is a setting where the configuration file belongs" in done.stderr
+
+
 def test_a_fault_on_the_command_line_names_the_override(config):
     done = run_augur("config", config(), "train.stesp=4", check=False)
     assert done.returncode == 2
