@@ -2,7 +2,7 @@
 # package they are none, which may be built by a compiler that warns of more.
 #
 # HOT rooms compute. The others call kernels and wait for them, or for files: they compile with -O1, in two thirds of the
-# time of -O3, over a precompiled header: that of `base`, or with TORCH that of `ops`.
+# time of -O3, over a precompiled header: that of `base`, or with TORCH that of torch_headers.
 #
 # Kernels come in ladders x_cpu.cc and x_cuda.cu (or .cc): where nvcc is missing a *cuda_stub.cc takes the place of the
 # CUDA files and says so when called. attention_cudnn.cc and its stub stand to each other likewise.
@@ -34,7 +34,7 @@ function(augur_room name)
   augur_unity(augur_${name} ${name})
   set_target_properties(augur_${name} PROPERTIES AUGUR_ROOM_TORCH ${ROOM_TORCH})
   if(ROOM_TORCH)
-    augur_precompile(augur_${name} augur_ops)
+    augur_precompile(augur_${name} torch_headers)
   elseif(NOT ROOM_HOT)
     augur_precompile(augur_${name} augur_base)
   endif()
@@ -57,13 +57,13 @@ set(AUGUR_TORCH_HEADERS
   <ATen/ops/cat.h> <ATen/ops/empty.h> <ATen/ops/zeros.h>
   <torch/csrc/autograd/autograd.h> <torch/csrc/autograd/custom_function.h> <torch/library.h>)
 
-# augur_precompile(TARGET OWNER): with -O1 and the precompiled header of OWNER, augur_base or augur_ops; g++ refuses one
-# that was made with other options, -fPIE among them, which programs have.
+# augur_precompile(TARGET OWNER): with -O1 and the precompiled header of OWNER, augur_base or torch_headers; g++ refuses
+# one that was made with other options, -fPIE among them, which programs have.
 function(augur_precompile target owner)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1;-fPIC>")
   if(NOT target STREQUAL owner)
     target_precompile_headers(${target} REUSE_FROM ${owner})
-  elseif(owner STREQUAL augur_ops)
+  elseif(owner STREQUAL torch_headers)
     target_precompile_headers(${target} PRIVATE ${AUGUR_HEADERS} ${AUGUR_TORCH_HEADERS})
   else()
     target_precompile_headers(${target} PRIVATE ${AUGUR_HEADERS})
@@ -85,3 +85,11 @@ function(augur_compile_flags target)
     target_link_options(${target} PUBLIC -fsanitize=${AUGUR_SANITIZE})
   endif()
 endfunction()
+
+# Before all rooms: ninja begins with what comes first, and every room with torch waits for this.
+if(AUGUR_TORCH)
+  add_library(torch_headers OBJECT cmake/empty.cc)
+  target_link_libraries(torch_headers PRIVATE openmp torch_libs)
+  augur_compile_flags(torch_headers)
+  augur_precompile(torch_headers torch_headers)
+endif()

@@ -278,8 +278,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// For heads of 128 in bfloat16, as training has them: a warp takes a token, whose angles it loads once, and
-// four heads at a time. Eight lanes hold a head, each eight neighbours of the first half and their partners.
+// For heads of 128 in bfloat16: a warp takes a token, whose angles it loads once, and four heads at a time.
+// Eight lanes hold a head, each eight neighbours of the first half and their partners.
 struct Quarter {
   static constexpr int kHalf = 64, kSize = 8;
   float low[kSize], high[kSize];
@@ -295,6 +295,47 @@ struct Quarter {
   __device__ void Store(__nv_bfloat16* to) const {
     StoreVector<kSize>(low, to + First());
     StoreVector<kSize>(high, to + kHalf + First());
+  }
+
+  // An FP8 product, whose first element's column is column[0].
+  __device__ void LoadProduct(const float* from, float row, const float* column) {
+    LoadFloats<kSize>(from + First(), low);
+    LoadFloats<kSize>(from + kHalf + First(), high);
+    Rescale<kSize>(low, row, column + First());
+    Rescale<kSize>(high, row, column + kHalf + First());
+    Round();
+  }
+  __device__ void Round() {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      low[j] = RoundedToBf16(low[j]);
+      high[j] = RoundedToBf16(high[j]);
+    }
+  }
+
+  // Rounded to bfloat16 and then as e4m3, divided by a power of two; returns that.
+  __device__ float StoreFp8(uint8_t* to) {
+    Round();
+    float largest = 0;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) largest = fmaxf(largest, fmaxf(fabsf(low[j]), fabsf(high[j])));
+#pragma unroll
+    for (int offset = 4; offset > 0; offset /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    }
+    const float scale = E4m3PowerOfTwoScale(largest), inverse = 1.0f / scale;
+    StoreFp8Half(low, inverse, to + First());
+    StoreFp8Half(high, inverse, to + kHalf + First());
+    return scale;
+  }
+  static __device__ void StoreFp8Half(const float values[kSize], float by, uint8_t* to) {
+    alignas(8) uint16_t raw[kSize / 2];
+#pragma unroll
+    for (int i = 0; i < kSize; i += 2) {
+      raw[i / 2] = __nv_cvt_float2_to_fp8x2(make_float2(values[i] * by, values[i + 1] * by), __NV_SATFINITE,
+                                            __NV_E4M3);
+    }
+    *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(raw);
   }
 
   static __device__ float HeadSum(float x) {
@@ -325,32 +366,57 @@ struct Quarter {
   }
 };
 
-__global__ void __launch_bounds__(kThreads)
-    ForwardRowsKernel(Input<__nv_bfloat16> in, __nv_bfloat16* rotated) {
+// `shares` warps divide a token's heads among themselves.
+template <bool kStores>
+__global__ void __launch_bounds__(kThreads) ForwardRowsKernel(Input<__nv_bfloat16> in, __nv_bfloat16* rotated,
+                                                              Pages<__nv_bfloat16> pages, int shares) {
   constexpr int kDim = 2 * Quarter::kHalf;
-  const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (token >= in.tokens || in.positions[token] < 0) return;
-  const int turned = in.heads + in.kv_heads;
-  const int64_t angle = static_cast<int64_t>(in.positions[token]) * Quarter::kHalf + Quarter::First();
+  Overlap();
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const int64_t token = item / shares;
+  if (token >= in.tokens) return;
+  const int position = in.positions[token];
+  if (position < 0) return;
+  const int turned = in.heads + in.kv_heads, all = turned + in.kv_heads;
+  const int64_t angle = static_cast<int64_t>(position) * Quarter::kHalf + Quarter::First();
   float cos[Quarter::kSize], sin[Quarter::kSize];
   LoadFloats<Quarter::kSize>(in.cos + angle, cos);
   LoadFloats<Quarter::kSize>(in.sin + angle, sin);
 #pragma unroll 2
-  for (int h = Quarter::Group(); h < turned; h += 4) {
+  for (int h = static_cast<int>(item % shares) * 4 + Quarter::Group(); h < (kStores ? all : turned);
+       h += 4 * shares) {
     Quarter head;
-    head.Load(in.qkv + (token * (turned + in.kv_heads) + h) * kDim);
-    if (in.q_norm != nullptr) {
-      Quarter weight;
-      weight.Load(h < in.heads ? in.q_norm : in.k_norm);
-      const float inverse = head.InverseRms(in.eps);
-#pragma unroll
-      for (int j = 0; j < Quarter::kSize; ++j) {
-        head.low[j] *= inverse * weight.low[j];
-        head.high[j] *= inverse * weight.high[j];
-      }
+    const int64_t place = (token * all + h) * kDim;
+    if (kStores && in.product != nullptr) {
+      head.LoadProduct(in.product + place, in.scale.row[token], in.scale.column + h * kDim);
+    } else {
+      head.Load(in.qkv + place);
     }
-    head.Rotate(cos, sin, 1.0f);
-    head.Store(rotated + (token * turned + h) * kDim);
+    if (h < turned) {
+      if (in.q_norm != nullptr) {
+        Quarter weight;
+        weight.Load(h < in.heads ? in.q_norm : in.k_norm);
+        const float inverse = head.InverseRms(in.eps);
+#pragma unroll
+        for (int j = 0; j < Quarter::kSize; ++j) {
+          head.low[j] *= inverse * weight.low[j];
+          head.high[j] *= inverse * weight.high[j];
+        }
+      }
+      head.Rotate(cos, sin, 1.0f);
+      head.Store(rotated + (token * turned + h) * kDim);
+    }
+    if (!kStores || h < in.heads) continue;
+    const bool value = h >= turned;
+    const int64_t offset =
+        pages.Offset(token, position, value ? h - turned : h - in.heads, in.kv_heads, kDim);
+    if (offset < 0) continue;
+    if (pages.keys_fp8 == nullptr) {
+      head.Store((value ? pages.values : pages.keys) + offset);
+      continue;
+    }
+    const float scale = head.StoreFp8((value ? pages.values_fp8 : pages.keys_fp8) + offset);
+    if (Quarter::First() == 0) (value ? pages.value_scale : pages.key_scale)[offset / kDim] = scale;
   }
 }
 
@@ -446,7 +512,7 @@ bool Aligned(const P*... pointers) {
 template <typename E>
 bool HasRowKernels(const Input<E>& in) {
   return sizeof(E) == 2 && in.head_dim == 2 * Quarter::kHalf && in.heads % 4 == 0 && in.kv_heads % 4 == 0 &&
-         in.product == nullptr && Aligned(in.qkv, in.q_norm, in.k_norm, in.cos, in.sin);
+         Aligned(in.qkv, in.q_norm, in.k_norm, in.cos, in.sin, in.product, in.scale.column);
 }
 
 // Calls f<kPer, kChunks>() with how a head is divided among a warp.
@@ -469,9 +535,12 @@ void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* p
           pages->key_scale,      pages->value_scale};
   }
   if constexpr (sizeof(E) == 2) {
-    if (pages == nullptr && HasRowKernels(MakeInput(in)) && Aligned(rotated)) {
-      ForwardRowsKernel<<<static_cast<unsigned>((in.tokens + kWarps - 1) / kWarps), kThreads, 0,
-                          static_cast<cudaStream_t>(stream)>>>(MakeInput(in), OnDevice(rotated));
+    if (HasRowKernels(MakeInput(in)) && Aligned(rotated, to.keys, to.values, to.keys_fp8, to.values_fp8)) {
+      const bool stores = to.page_table != nullptr;
+      const int shares = stores ? (in.heads + 2 * in.kv_heads) / 4 : 1;
+      LaunchEarlyIfSmall(stores ? ForwardRowsKernel<true> : ForwardRowsKernel<false>,
+                         static_cast<unsigned>((in.tokens * shares + kWarps - 1) / kWarps), kThreads, 0,
+                         static_cast<cudaStream_t>(stream), MakeInput(in), OnDevice(rotated), to, shares);
       CheckCuda(cudaGetLastError(), "rotation on the GPU");
       return;
     }

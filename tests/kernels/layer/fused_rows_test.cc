@@ -2,7 +2,9 @@
 // residuals, FP8, pages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "kernels/device.h"
@@ -162,11 +164,11 @@ TEST(FusedSwigluCuda, QuantisesItsOutput) {
 }
 
 template <typename T>
-void ExpectRotatedIntoPages(int head_dim, bool norms) {
-  constexpr int kHeads = 6, kKvHeads = 2, kPage = 16, kTableStride = 4;
+void ExpectRotatedIntoPages(int heads, int kv_heads, int head_dim, bool norms) {
+  constexpr int kPage = 16, kTableStride = 4;
   const std::vector<int32_t> positions = {0, 17, 40, 3, 63}, sequence = {0, 1, 1, 2, 0};
   const std::vector<int32_t> page_table = {5, 1, 2, 3, 4, 0, 6, 7, -1, -1, -1, -1};
-  const int64_t tokens = 5, row = (kHeads + 2 * kKvHeads) * head_dim, pages = 8;
+  const int64_t tokens = 5, row = (heads + 2 * kv_heads) * head_dim, pages = 8;
   const auto convert = [](const std::vector<BFloat16>& from) {
     std::vector<T> to;
     for (const BFloat16 x : from) to.push_back(FromFloat<T>(static_cast<float>(x)));
@@ -182,8 +184,8 @@ void ExpectRotatedIntoPages(int head_dim, bool norms) {
     }
   }
   RotaryInput<T> in{tokens,
-                    kHeads,
-                    kKvHeads,
+                    heads,
+                    kv_heads,
                     head_dim,
                     qkv.data(),
                     norms ? q_norm.data() : nullptr,
@@ -192,7 +194,7 @@ void ExpectRotatedIntoPages(int head_dim, bool norms) {
                     positions.data(),
                     cos.data(),
                     sin.data()};
-  std::vector<T> expected(tokens * (kHeads + kKvHeads) * head_dim);
+  std::vector<T> expected(tokens * (heads + kv_heads) * head_dim);
   RotaryForwardCpu(in, expected.data());
 
   DeviceArray<T> qkv_there(Device::kCuda, qkv), q_there(Device::kCuda, q_norm),
@@ -200,7 +202,7 @@ void ExpectRotatedIntoPages(int head_dim, bool norms) {
   DeviceArray<int32_t> positions_there(Device::kCuda, positions), sequence_there(Device::kCuda, sequence),
       table_there(Device::kCuda, page_table);
   DeviceArray<float> cos_there(Device::kCuda, cos), sin_there(Device::kCuda, sin);
-  const std::vector<T> unwritten(pages * kKvHeads * kPage * head_dim, FromFloat<T>(99));
+  const std::vector<T> unwritten(pages * kv_heads * kPage * head_dim, FromFloat<T>(99));
   DeviceArray<T> rotated(Device::kCuda, expected), keys(Device::kCuda, unwritten),
       values(Device::kCuda, unwritten);
   in.qkv = qkv_there.data();
@@ -216,15 +218,15 @@ void ExpectRotatedIntoPages(int head_dim, bool norms) {
   size_t written = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t page = page_table[sequence[t] * kTableStride + positions[t] / kPage];
-    for (int h = 0; h < kHeads + 2 * kKvHeads; ++h) {
+    for (int h = 0; h < heads + 2 * kv_heads; ++h) {
       for (int d = 0; d < head_dim; ++d) {
-        const int kv = h < kHeads + kKvHeads ? h - kHeads : h - kHeads - kKvHeads;
-        const int64_t at = ((page * kKvHeads + kv) * kPage + positions[t] % kPage) * head_dim + d;
-        if (h < kHeads + kKvHeads) {
-          const int64_t i = (t * (kHeads + kKvHeads) + h) * head_dim + d;
+        const int kv = h < heads + kv_heads ? h - heads : h - heads - kv_heads;
+        const int64_t at = ((page * kv_heads + kv) * kPage + positions[t] % kPage) * head_dim + d;
+        if (h < heads + kv_heads) {
+          const int64_t i = (t * (heads + kv_heads) + h) * head_dim + d;
           const float wanted = expected[i];
           ASSERT_NEAR(static_cast<float>(got[i]), wanted, 0.01 * std::fabs(wanted) + 1e-2) << t << " " << h;
-          if (h >= kHeads && page >= 0) {
+          if (h >= heads && page >= 0) {
             ASSERT_EQ(static_cast<float>(got_keys[at]), static_cast<float>(got[i]));
           }
         } else if (page >= 0) {
@@ -243,8 +245,90 @@ TEST(RotaryCuda, WritesKeysAndValuesIntoPages) {
   for (const bool norms : {false, true}) {
     for (const int head_dim : {64, 128, 80, 256}) {
       SCOPED_TRACE(head_dim);
-      ExpectRotatedIntoPages<BFloat16>(head_dim, norms);
-      ExpectRotatedIntoPages<float>(head_dim, norms);
+      ExpectRotatedIntoPages<BFloat16>(6, 2, head_dim, norms);
+      ExpectRotatedIntoPages<BFloat16>(8, 4, head_dim, norms);
+      ExpectRotatedIntoPages<float>(6, 2, head_dim, norms);
+    }
+  }
+}
+
+// What rotation writes: rows, and keys and values in pages as bytes, with their scales in FP8.
+struct Rotated {
+  std::vector<BFloat16> rows;
+  std::vector<uint8_t> keys, values;
+  std::vector<float> key_scale, value_scale;
+};
+
+// Four tokens of a sequence with 8 + 2 * 4 heads of 128, from an FP8 product or not. Rows that are not
+// aligned to 16 bytes take the kernel for any heads.
+Rotated RotateFourTokens(bool norms, bool product, bool fp8, bool aligned) {
+  constexpr int64_t kTokens = 4, kRow = 16 * 128, kOut = 12 * 128, kPaged = 4 * 16 * 128;
+  const std::vector<BFloat16> qkv = Random(kTokens * kRow, 11);
+  std::vector<float> floats, row_scale = {0.5f, 3.0f, 1e-3f, 70.0f}, column_scale, angles;
+  for (const BFloat16 x : qkv) floats.push_back(1.7f * static_cast<float>(x));
+  for (const BFloat16 x : Random(kRow, 12)) column_scale.push_back(static_cast<float>(x));
+  for (const BFloat16 x : Random(16 * 64, 13)) angles.push_back(static_cast<float>(x));
+  DeviceArray<BFloat16> in_rows(Device::kCuda, qkv), q_norm(Device::kCuda, Random(128, 14)),
+      k_norm(Device::kCuda, Random(128, 15));
+  DeviceArray<float> in_product(Device::kCuda, floats), by_row(Device::kCuda, row_scale),
+      by_column(Device::kCuda, column_scale), angle(Device::kCuda, angles);
+  DeviceArray<int32_t> positions(Device::kCuda, std::vector<int32_t>{3, 4, 5, 6}),
+      owners(Device::kCuda, std::vector<int32_t>(kTokens, 0)), table(Device::kCuda, std::vector<int32_t>{0});
+  DeviceArray<BFloat16> rows(Device::kCuda,
+                             std::vector<BFloat16>(kTokens * kOut + 8, FromFloat<BFloat16>(0)));
+  DeviceArray<uint8_t> keys(Device::kCuda, std::vector<uint8_t>(2 * kPaged, 0)),
+      values(Device::kCuda, std::vector<uint8_t>(2 * kPaged, 0));
+  DeviceArray<float> key_scale(Device::kCuda, std::vector<float>(4 * 16, 0)),
+      value_scale(Device::kCuda, std::vector<float>(4 * 16, 0));
+  RotaryInput<BFloat16> in{kTokens,
+                           8,
+                           4,
+                           128,
+                           in_rows.data(),
+                           norms ? q_norm.data() : nullptr,
+                           norms ? k_norm.data() : nullptr,
+                           1e-6f,
+                           positions.data(),
+                           angle.data(),
+                           angle.data()};
+  if (product) {
+    in.scale = {by_row.data(), by_column.data()};
+    in.product = in_product.data();
+  }
+  PagedKv<BFloat16> to{
+      .page_size = 16, .page_table = table.data(), .table_stride = 1, .sequence = owners.data()};
+  if (fp8) {
+    to.keys_fp8 = keys.data();
+    to.values_fp8 = values.data();
+    to.key_scale = key_scale.data();
+    to.value_scale = value_scale.data();
+  } else {
+    to.keys = reinterpret_cast<BFloat16*>(keys.data());
+    to.values = reinterpret_cast<BFloat16*>(values.data());
+  }
+  BFloat16* out = rows.data() + (aligned ? 0 : 2);
+  RotaryForwardCuda(in, out, &to, nullptr);
+  std::vector<BFloat16> got = rows.ToHost();
+  got.erase(got.begin(), got.begin() + (out - rows.data()));
+  got.resize(kTokens * kOut);
+  return {got, keys.ToHost(), values.ToHost(), key_scale.ToHost(), value_scale.ToHost()};
+}
+
+TEST(RotaryCuda, BothKernelsHaveTheSameBits) {
+  for (const bool norms : {false, true}) {
+    for (const bool product : {false, true}) {
+      for (const bool fp8 : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "norms " << norms << " product " << product << " fp8 " << fp8);
+        const Rotated four = RotateFourTokens(norms, product, fp8, true);
+        const Rotated any = RotateFourTokens(norms, product, fp8, false);
+        ASSERT_EQ(four.rows.size(), any.rows.size());
+        EXPECT_EQ(std::memcmp(four.rows.data(), any.rows.data(), four.rows.size() * sizeof(BFloat16)), 0);
+        EXPECT_EQ(four.keys, any.keys);
+        EXPECT_EQ(four.values, any.values);
+        EXPECT_EQ(four.key_scale, any.key_scale);
+        EXPECT_EQ(four.value_scale, any.value_scale);
+        EXPECT_GT(std::ranges::count_if(four.keys, [](uint8_t x) { return x != 0; }), 4 * 4 * 100);
+      }
     }
   }
 }
