@@ -57,6 +57,7 @@ def write_config(tmp_path, name, model, device, length):
     return config
 
 
+@pytest.mark.slow
 def test_equal_runs_are_equal_to_the_bit_killed_or_not(tmp_path, device, model):
     length = 8000 if device == "cuda" else 800
     configs = {name: write_config(tmp_path, name, model, device, length) for name in ("one", "two", "killed")}

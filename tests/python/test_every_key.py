@@ -492,6 +492,7 @@ def test_a_key_of_sft_changes_what_it_says(runs, key):
     assert_differ(*both(runs, "sft", SFT_BASE, key, SFT[key]), SFT[key].apart)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", SHARED)
 def test_a_key_of_both_changes_what_it_says_in_sft(runs, key):
     assert_differ(*both(runs, "sft", SFT_BASE, key, SHARED[key]), SHARED[key].apart)

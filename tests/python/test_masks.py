@@ -183,10 +183,14 @@ def test_the_exact_tail_asks_for_its_sum():
         augur.decide("predictive-kl-exact", torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1), 5)
 
 
-def test_opcheck_and_compile_pass(device):
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_opcheck_and_compile_pass(device, backend):
     _, ids, logprobs, advantages = make_batch(dtype=torch.float32)
     arguments = [x.to(device) for x in (logprobs, logprobs - 0.1, advantages)]
     torch.library.opcheck(torch.ops.augur.decide, (*arguments, 60, None, MaskRule().text, True), raise_exception=True)
-    compiled = torch.compile(lambda b, p, a: augur.decide("dppo-topk-kl", b, p, a, 60).divergence * 2, fullgraph=True)
-    plain = augur.decide("dppo-topk-kl", *arguments, 60).divergence * 2
-    torch.testing.assert_close(compiled(*arguments), plain)
+
+    def twice(b, p, a):
+        return augur.decide("dppo-topk-kl", b, p, a, 60).divergence * 2
+
+    compiled = torch.compile(twice, fullgraph=True, backend=backend)
+    torch.testing.assert_close(compiled(*arguments), twice(*arguments))

@@ -197,7 +197,7 @@ SAVED = ["llama-bias", "llama-tied", "qwen3", "qwen3-moe-norm", "mistral", "olmo
 
 
 @pytest.mark.parametrize("name", SAVED)
-@pytest.mark.parametrize("flags", [[], ["shards"]])
+@pytest.mark.parametrize("flags", [[], pytest.param(["shards"], marks=pytest.mark.slow)])
 def test_transformers_loads_what_is_saved_with_equal_tensors(name, flags, tmp_path):
     model = make_model(name)
     model.save_pretrained(tmp_path / "model")

@@ -289,6 +289,7 @@ except augur.Error as error:
 """
 
 
+@pytest.mark.slow
 def test_calls_from_python_give_the_first_rank_what_they_made(tmp_path):
     (tmp_path / "calls.py").write_text(CALLS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -299,6 +300,7 @@ def test_calls_from_python_give_the_first_rank_what_they_made(tmp_path):
     assert {"2 1 True False", "0 None False True"} <= set(done.stdout.splitlines()), done.stderr
 
 
+@pytest.mark.slow
 def test_srun_starts_ranks_too(tmp_path, guesser, alone):
     processes = []
     for rank in range(2):

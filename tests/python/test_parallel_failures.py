@@ -64,6 +64,7 @@ def long_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes
     return rl_config(tmp_path, guesser, name, parallel__shard="states", **(settings | changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("differs", ["config", "data"])
 def test_ranks_that_read_other_files_are_refused_before_the_first_step(tmp_path, guesser, differs):
     """As on a machine with an older checkout: the second rank starts in a folder of its own."""
@@ -91,6 +92,7 @@ def test_ranks_that_read_other_files_are_refused_before_the_first_step(tmp_path,
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_sigterm_to_torchrun_saves_and_ends_all(tmp_path, guesser):
     process = start_ranks(2, "train", long_config(tmp_path, guesser, "run", train__steps=100000, checkpoint__every=0))
     wait_for_step(tmp_path / "run", 2, process)

@@ -86,12 +86,14 @@ def test_under_torchrun_a_command_for_one_runs_on_the_first_rank(tmp_path):
     assert "config runs on one process; the other 1 end here" in rank_logs(logs, "stderr")[0]
 
 
+@pytest.mark.slow
 def test_under_torchrun_an_error_names_its_rank(tmp_path):
     done, logs = torchrun(tmp_path, 2, "config", tmp_path / "none.yaml")
     assert done.returncode != 0
     assert f"augur: rank 0: {tmp_path}/none.yaml" in rank_logs(logs, "stderr")[0]
 
 
+@pytest.mark.slow
 def test_the_engine_knows_the_group_that_python_made(tmp_path):
     """Each rank joins; torch knows the group by the name that the engine was told."""
     code = """
