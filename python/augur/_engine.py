@@ -14,13 +14,47 @@ _FAILED, _INTERRUPTED = 2, 130
 _TRAINS = ("train", "sft")
 _trained: list[str] = []  # in this process
 _trained_before_fork: list[str] = []  # whose threads did not come along: a parallel loop would wait for them for ever
-os.register_at_fork(after_in_child=lambda: _trained_before_fork.extend(_trained))
+_in_fork = False
+
+
+def _after_fork() -> None:
+    global _in_fork
+    _in_fork = True
+    _trained_before_fork.extend(_trained)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Error(ValueError):
     """Something the caller can mend: what is wrong, where, and what to do, in the words of the command line."""
 
     __module__ = "augur"  # as tracebacks name it
+
+
+def _run(args: list[str], hooks: Hooks) -> int:
+    """In a fork on a thread of its own: OpenMP keeps threads by the thread that called it, and on this one would wait
+    for those of the parent for ever."""
+    codes: list[int] = []
+
+    def run() -> None:
+        _callers.append(threading.get_ident())
+        try:
+            codes.append(run_program(args, hooks))
+        finally:
+            _callers.pop()
+
+    if not _in_fork:
+        run()
+        return codes[0]
+    thread = threading.Thread(target=run)
+    thread.start()
+    while thread.is_alive():
+        try:
+            thread.join()
+        except KeyboardInterrupt:
+            library.augur_request_stop()
+    return codes[0]
 
 
 def call(
@@ -54,14 +88,12 @@ def call(
     # Ctrl-C may be answered in any line of Python, and what is raised in a hook is lost: these two run none.
     hooks = Hooks(ERROR_HOOK(messages.append), STEP_HOOK(step) if on_step else STEP_HOOK(), RESULT_HOOK(results.append))
     with _one_at_a_time:
-        _callers.append(threading.get_ident())
         try:
             _trained.extend(args[:1] if args[0] in _TRAINS else [])
             library.augur_set_reward_server(-1 if reward_server is None else reward_server)
-            code = run_program(args, hooks)
+            code = _run(args, hooks)
         finally:
             library.augur_set_reward_server(-1)
-            _callers.pop()
     if raised:
         raise raised[0]
     if messages:

@@ -5,7 +5,7 @@
 
 namespace augur {
 
-// Bytes that can be had without swapping.
+// Bytes that can be had without swapping, and within the control group's limit.
 int64_t AvailableMemory();
 
 // The most bytes this process could ever have: what is built in, or what its control group or resource limits

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <vector>
 
 #include "analysis/inputs.h"
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -120,7 +120,7 @@ int64_t StudyWorkers(int64_t wanted, std::span<const StudyRun> runs) {
   if (wanted > 0) return std::min(wanted, left);
   const RunSection& run = runs.front().config.run;
   if (!RunDevice(run).is_cpu()) return std::min<int64_t>(1, left);
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const auto cores = UsableCores();
   const int64_t threads = run.threads > 0 ? run.threads : cores;
   return std::min(std::max<int64_t>(1, cores / threads), left);
 }

@@ -136,7 +136,8 @@ class Team {
 
   void Run(const SharedLoop& loop, int threads) {
     if (process_ != ::getpid()) ForgetHelpers();
-    while (helpers_.size() + 1 < static_cast<size_t>(threads) && Start()) continue;
+    while (helpers_.size() + 1 < static_cast<size_t>(threads) && !no_more_) Start();
+    if (helpers_.size() >= shares_size_) GrowShares();
     const size_t others = std::min(helpers_.size(), static_cast<size_t>(threads) - 1);
     threads = static_cast<int>(others) + 1;
     loop_ = &loop;
@@ -159,8 +160,7 @@ class Team {
   }
 
  private:
-  // False where the system has no more threads.
-  bool Start() {
+  void Start() {
     Helper* helper = helpers_.emplace_back(std::make_unique<Helper>()).get();
     try {
       helper->thread = std::thread([this, helper, index = static_cast<int>(helpers_.size())] {
@@ -170,10 +170,8 @@ class Team {
       });
     } catch (const std::system_error&) {
       helpers_.pop_back();
-      return false;
+      no_more_ = true;
     }
-    if (helpers_.size() >= shares_size_) GrowShares();
-    return true;
   }
 
   void GrowShares() {
@@ -185,6 +183,7 @@ class Team {
   void ForgetHelpers() {
     for (auto& helper : helpers_) static_cast<void>(helper.release());
     helpers_.clear();
+    no_more_ = false;
     process_ = ::getpid();
   }
 
@@ -250,6 +249,7 @@ class Team {
   std::vector<std::unique_ptr<Helper>> helpers_;
   std::unique_ptr<Pieces[]> shares_;
   size_t shares_size_ = 0;
+  bool no_more_ = false;  // threads of the system
   KeptOffClock kept_off_;
   std::atomic<bool> waiting_{false};  // the first thread sleeps until a helper is done
   // Of the loop in progress.

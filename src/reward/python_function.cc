@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/python.h"
 
@@ -106,10 +106,9 @@ std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward) {
     options.start = StartFromServer;
     options.end = EndFromServer;
   }
-  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   options.name = reward.function;
   options.key = reward.key;
-  options.workers = reward.workers > 0 ? reward.workers : std::min(cores, kMostByDefault);
+  options.workers = reward.workers > 0 ? reward.workers : std::min(UsableCores(), kMostByDefault);
   options.timeout_s = reward.timeout_s;
   return std::make_unique<RewardWorkers>(std::move(options));
 }

@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "base/cores.h"
 #include "base/process_group.h"
 #include "model/load.h"
 #include "ops/device.h"
@@ -59,8 +60,9 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
 
 int64_t SetThreads(int64_t threads) {
   if (threads == 0) {
-    const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-    threads = std::max<int64_t>(1, cores / ThisProcessGroup().local_size);
+    // Processes on one machine share its cores, unless each was given its own.
+    const int64_t all = std::max(1u, std::thread::hardware_concurrency());
+    threads = std::min(UsableCores(), std::max<int64_t>(1, all / ThisProcessGroup().local_size));
   }
   at::set_num_threads(static_cast<int>(threads));
   return threads;

@@ -54,10 +54,12 @@ void Engine::State::Reserve(std::span<const GenerateRequest> requests, const Sam
   // With weights of its own the engine generates while training takes and gives back memory.
   if (!options.own_weights) most_pages = AllowedPages();
   int64_t pages = std::min(wanted, most_pages);
-  // As many as before where that does: the graphs on a GPU hold the number.
-  if (last_reserved <= most_pages && last_reserved >= std::min(wanted, most_pages - most_pages / 8)) {
-    pages = last_reserved;
-  }
+  // As many as before where that does, for any of the requests alone, too: the graphs on a GPU hold the
+  // number.
+  const int64_t alone = PagesInFull(requests, sampling, config, 1, backend->page_tokens());
+  const int64_t enough = std::min(wanted, std::max(most_pages - most_pages / 8, alone));
+  if (last_reserved <= most_pages && last_reserved >= std::min(enough, most_pages)) pages = last_reserved;
+  reserved = 0;  // should there be no memory for them
   backend->ReservePages(pages);
   reserved = last_reserved = pages;
 }

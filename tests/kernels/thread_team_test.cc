@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +174,21 @@ TEST(ThreadTeam, WorksInAFork) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
 }
+
+#if !defined(__SANITIZE_ADDRESS__)  // whose own memory no limit may hold
+TEST(ThreadTeamDeathTest, DoesAllItselfWhereTheSystemHasNoMoreThreads) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process that has no helpers yet
+  const auto run_without_threads = [] {
+    const Threads threads(4);
+    std::vector<std::atomic<int>> runs(100);
+    const rlimit nothing_more{1, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_AS, &nothing_more);
+    for (int loop = 0; loop < 3; ++loop) ParallelFor(100, true, [&](int64_t i) { ++runs[i]; });
+    ::_exit(std::ranges::all_of(runs, [](const auto& count) { return count == 3; }) ? 0 : 1);
+  };
+  EXPECT_EXIT(run_without_threads(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(ThreadTeam, TellsHowLongItsThreadsWereKeptOffTheirCores) {
   const Threads threads(8);

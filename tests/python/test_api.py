@@ -374,6 +374,29 @@ def test_training_in_a_fork_of_a_process_that_has_trained_is_refused(run, tmp_pa
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+IN_A_FORK = """
+import os, signal, sys, warnings, augur
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
+config, out = eval(sys.argv[1]), sys.argv[2]
+def generate():
+    return augur.generate(config["model"]["path"], [[1, 2, 3]], max_tokens=4, seed=3, device="cpu", threads=2)
+before = generate()
+child = os.fork()
+if child == 0:
+    signal.alarm(100)
+    same = generate() == before
+    step = augur.train(config, f"run.dir={out}", "run.threads=2", "train.steps=1").step
+    os._exit(7 if same and step == 1 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_of_a_process_that_has_generated_generates_and_trains(tmp_path):
+    config = repr(json.loads(json.dumps(SMALL, default=str)))
+    done = subprocess.run([sys.executable, "-c", IN_A_FORK, config, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 7, done.stderr
+
+
 def test_a_run_is_free_when_it_has_ended_whatever_was_forked_meanwhile(tmp_path):
     sleeping = []
 

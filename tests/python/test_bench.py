@@ -1,11 +1,13 @@
 """augur bench: its figures fit together. Speed itself is no test."""
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
-from conftest import run_augur
+from conftest import ROOT, run_augur
 from model_zoo import make_model
 
 
@@ -65,6 +67,16 @@ def test_decoded_tokens_are_those_of_decode_steps(tmp_path):
     text = run_augur("bench", "rollout", tmp_path, *flags, "--new", 5, "--parts").stdout
     ms, tokens_per_s = map(float, re.search(r"sum +([\d.]+) +([\d.]+) tokens/s", text).groups())
     assert ms / 1e3 * tokens_per_s == pytest.approx(3, rel=0.1)
+
+
+def test_threads_are_as_many_as_the_cores_that_the_process_may_use():
+    flags = ["--batch", "2", "--prompt", "4", "--new", "4", "--rounds", "1", "--device", "cpu", "--json"]
+    line = [ROOT / "build" / "augur", "bench", "rollout", ROOT / "models" / "tiny", *flags]
+    core = min(os.sched_getaffinity(0))
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, {core})
+    )
+    assert json.loads(done.stdout)["threads"] == 1
 
 
 def test_threads_beyond_reason_are_refused():

@@ -156,6 +156,26 @@ TEST(EngineAdmission, CountsOnGrowth) {
   EXPECT_LE(engine.stats().preemptions, 24);  // 49 without
 }
 
+// The pages of the call before are kept where they do, which is not where one sequence needs more.
+TEST(EngineAdmission, ALongPromptFitsWhateverCameBefore) {
+  const Model model = SmallModel(kLlama);
+  const ModelConfig& config = model.config;
+  const int64_t padded = (config.head_dim + 15) / 16 * 16;
+  const int64_t page = config.layers * config.kv_heads * (config.head_dim + padded) * 16 * 4;
+  EngineOptions tight{.precision = RolloutPrecision::kFp32};
+  tight.kv_bytes = 8 * page;
+  Engine engine(model, tight);
+  SamplingOptions options = ShortOptions();
+  options.samples = 1;
+  options.max_tokens = 10;
+  engine.Generate(RandomRequests({70}), options);
+  options.max_tokens = 16;
+  const auto requests = RandomRequests({112});
+  const auto found = engine.Generate(requests, options);
+  EXPECT_NE(found[0].finish, FinishReason::kFailed) << found[0].error;
+  ExpectSameRollouts(Engine(model, tight).Generate(requests, options), found);
+}
+
 // More prompts than one prefill takes.
 TEST(EngineAdmission, AllThatCanJoinAreThereAtTheFirstStep) {
   SamplingOptions options = ShortOptions();

@@ -226,9 +226,8 @@ void LaunchProduct(const ProductArguments& a, cudaStream_t stream) {
   static_assert(kTokens * (kWidth + 8) * sizeof(Bf16) <= kPipeline);
   constexpr int kShared = kPipeline + kMostExpertTokens * sizeof(int32_t);
   const auto kernel = ProductKernel<E, kGated, kTokens>;
-  static const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  CheckCuda(allowed, "experts on the GPU");
+  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+            "experts on the GPU");
   const dim3 grid(static_cast<unsigned>((a.width + kWidth - 1) / kWidth), static_cast<unsigned>(a.experts));
   kernel<<<grid, kFewRowsThreads, kShared, stream>>>(a);
 }

@@ -176,14 +176,17 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t Ceiling(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Each GPU of a process asks for itself.
 void AllowSharedMemory() {
-  static const cudaError_t allowed =
-      cudaFuncSetAttribute(ProductKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  CheckCuda(allowed, kWhat);
+  CheckCuda(cudaFuncSetAttribute(ProductKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared), kWhat);
 }
 
-// How many clusters the GPU runs at once.
+// How many clusters the current GPU runs at once.
 int MostClusters() {
+  thread_local int known = -1, count = 0;
+  int device = 0;
+  CheckCuda(cudaGetDevice(&device), kWhat);
+  if (device == known) return count;
   AllowSharedMemory();
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -195,8 +198,8 @@ int MostClusters() {
   config.dynamicSmemBytes = kShared;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  int count = 0;
   CheckCuda(cudaOccupancyMaxActiveClusters(&count, ProductKernel, &config), kWhat);
+  known = device;
   return count;
 }
 
@@ -208,7 +211,7 @@ bool HasFewTokensProductCuda(const FewTokensProduct& p) {
 
 bool PaysFewTokensProductCuda(const FewTokensProduct& p) {
   if (!HasFewTokensProductCuda(p)) return false;
-  static const int most = MostClusters();
+  const int most = MostClusters();
   const int64_t clusters = Ceiling(p.out, kRows);
   return clusters <= most && clusters * 3 >= most * 2;
 }

@@ -144,9 +144,7 @@ template <int kRows>
 void Launch(const GateUpProduct& p, cudaStream_t stream) {
   using T = Tiles<kRows>;
   const auto kernel = ProductKernel<kRows>;
-  static const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kShared);
-  CheckCuda(allowed, kWhat);
+  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kShared), kWhat);
   const Arguments a{static_cast<int>(p.tokens), static_cast<int>(p.width),
                     static_cast<int>((p.in + kStep - 1) / kStep), OnDevice(p.y)};
   LaunchEarly(kernel, static_cast<unsigned>((p.width + T::kWidth - 1) / T::kWidth), kThreads, T::kShared,
