@@ -1,8 +1,16 @@
-# Sets AUGUR_WITH_CUDA when nvcc is found; a GPU is not needed to compile.
+# Sets AUGUR_WITH_CUDA when nvcc 13 is found, as torch's CUDA is 13; a GPU is not needed to compile.
 set(AUGUR_WITH_CUDA OFF)
 if(AUGUR_CUDA AND AUGUR_TORCH)
   include(CheckLanguage)
   check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE nvcc)
+    if(NOT nvcc MATCHES "release (1[3-9]|[2-9][0-9])\\.")
+      message(NOTICE "Augur: ${CMAKE_CUDA_COMPILER} is older than nvcc 13, and left alone")
+      unset(CMAKE_CUDA_COMPILER) # which would hide the cached one
+      set(CMAKE_CUDA_COMPILER NOTFOUND CACHE FILEPATH "CUDA compiler" FORCE)
+    endif()
+  endif()
   if(CMAKE_CUDA_COMPILER)
     # Hopper's tensor cores are reached through its own instructions alone, which plain 90 leaves out.
     list(TRANSFORM AUGUR_CUDA_ARCHITECTURES REPLACE "^90$" "90a" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)

@@ -18,7 +18,7 @@ add_library(torch_libs INTERFACE)
 target_compile_definitions(torch_libs INTERFACE AT_PER_OPERATOR_HEADERS)
 # Searched last: the wheel also carries headers of fmt and nlohmann-json, of other versions than the system's.
 target_compile_options(torch_libs INTERFACE
-  "SHELL:-idirafter ${TORCH_DIR}/include" "SHELL:-idirafter ${TORCH_DIR}/include/torch/csrc/api/include")
+  "SHELL:-idirafter \"${TORCH_DIR}/include\"" "SHELL:-idirafter \"${TORCH_DIR}/include/torch/csrc/api/include\"")
 target_link_directories(torch_libs INTERFACE ${TORCH_DIR}/lib)
 target_link_libraries(torch_libs INTERFACE torch_cpu c10)
 # libtorch_cpu itself needs libcudart and libcupti, which stand in sibling wheels that its own rpath finds.

@@ -53,12 +53,14 @@ install_system_packages() {
   say "installing system packages: ${missing[*]}"
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "missing packages ${missing[*]}; run as root, or install sudo"
+    command -v sudo >/dev/null ||
+      { printf 'augur: missing packages %s; run as root, or install sudo\n' "${missing[*]}" >&2 && return 2; }
     as_root=(sudo)
   fi
-  "${as_root[@]}" true # asks for a password now
-  show_progress "${as_root[@]}" apt-get update
-  show_progress "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+  "${as_root[@]}" true || return # asks for a password now
+  show_progress "${as_root[@]}" apt-get update || say "apt-get update failed; going on with the lists that are there"
+  show_progress "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${missing[@]}"
 }
 
 # For the tests that look at a page. Ubuntu has Chromium as a snap alone; there, and without network, they are skipped.
@@ -70,10 +72,11 @@ install_browser() {
 site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 # install_with_uv VENV REQUIREMENTS: unpacks torch's 3 GB with all cores, in a fourth of pip's time, from where pip is told
-# to take packages. Fails where pip is told more than that.
+# to take packages. Fails where pip is told more than that. Cut off, it may leave half a package that counts as
+# installed: VENV/unfinished then holds a line, and the next time all is installed anew.
 uv=uv==0.13.8
 install_with_uv() {
-  local python=$1/bin/python requirements=$2 settings name value sources=()
+  local python=$1/bin/python requirements=$2 settings name value sources=() again=()
   settings=$("$python" -m pip config list) || return
   ! grep -qE '\.(extra-index-url|no-index|trusted-host|client-cert|proxy|constraint|no-binary|only-binary)=|\\n' \
     <<<"$settings" || return
@@ -86,8 +89,10 @@ install_with_uv() {
     esac
   done
   "$python" -m pip install --quiet --disable-pip-version-check "$uv" || return
+  [ ! -s "$1/unfinished" ] || again=(--reinstall)
+  echo uv >"$1/unfinished"
   UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-180} "$python" -m uv --no-config pip install --python "$python" "${sources[@]}" \
-    -r "$requirements"
+    "${again[@]}" -r "$requirements"
 }
 
 install_with_pip() { "$1/bin/python" -m pip install --progress-bar off --disable-pip-version-check --no-compile "${@:2}"; }
@@ -109,17 +114,22 @@ note_installed() { # note_installed DIR REQUIREMENTS
 # make_venv DIR REQUIREMENTS [BASE]: a virtual environment holding the pinned packages; with BASE, layered on that one,
 # so that what is installed there is not installed again.
 make_venv() {
-  local dir=$1 requirements=$2 base=${3:-}
+  local dir=$1 requirements=$2 base=${3:-} again=()
   ! installed "$dir" "$requirements" || return 0
   say "installing Python packages into $dir"
-  [ -x "$dir/bin/python" ] || show_progress python3 -m venv "$dir"
+  if [ ! -x "$dir/bin/python" ] || [ -e "$dir/unfinished" ]; then
+    mkdir -p "$dir" && touch "$dir/unfinished"
+    show_progress python3 -m venv "$dir"
+  fi
   if [ -n "$base" ]; then # which uv would not see
     realpath "$(site_packages "$base")" >"$(site_packages "$dir")/base.pth"
     show_progress install_with_pip "$dir" -r "$requirements"
   elif ! show_progress install_with_uv "$dir" "$requirements"; then
     say "uv could not install them; pip does"
-    show_progress install_with_pip "$dir" -r "$requirements"
+    [ ! -s "$dir/unfinished" ] || again=(--force-reinstall)
+    show_progress install_with_pip "$dir" "${again[@]}" -r "$requirements"
   fi
+  rm -f "$dir/unfinished"
   # `import augur` in this environment finds the source tree, which loads build/libaugur_torch.so.
   realpath python >"$(site_packages "$dir")/augur.pth"
   note_installed "$dir" "$requirements"
@@ -155,15 +165,20 @@ configure() {
     grep -qs "^$option:BOOL=ON$" build/CMakeCache.txt || missing+=("-D$option=ON")
   done
   ! grep -qs "^AUGUR_TORCH:BOOL=OFF$" build/CMakeCache.txt || missing+=(-DAUGUR_TORCH=ON)
+  local -x PATH="/usr/local/cuda/bin:$PATH"
+  local no_nvcc='^CMAKE_CUDA_COMPILER:.*NOTFOUND$' # CMake would not look again for one that has come since
+  ! { grep -qs "$no_nvcc" build/CMakeCache.txt && command -v nvcc >/dev/null; } || missing+=(-UCMAKE_CUDA_COMPILER)
   [ ${#missing[@]} -gt 0 ] || return 0
   say "configuring build/"
-  PATH="/usr/local/cuda/bin:$PATH" show_progress cmake --preset default "${missing[@]}"
+  show_progress cmake --preset default "${missing[@]}"
+  ! grep -qs "$no_nvcc" build/CMakeCache.txt || say "no nvcc 13 was found: this builds for CPUs alone"
 }
 
 # build_augur [TARGET...]: all targets unless some are named.
 build_augur() {
   say "building build/augur"
   NINJA_STATUS="[%f of %t] " show_progress ninja -C build "$@"
+  [ -z "${setting_up:-}" ] || exec {setting_up}>&-
 }
 
 # Compiles what needs no torch, a third of a build, in the background. A fault shows again in the whole build.
@@ -174,11 +189,22 @@ start_build_without_torch() {
 }
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT # Ctrl-C ends what runs in the background, too
 
+# One at a time from here to the end of build_augur: two would write the same files.
+wait_for_others() {
+  mkdir -p build
+  exec {setting_up}>build/setting-up
+  flock -n "$setting_up" && return
+  say "waiting for another ./quickstart or ./check in this folder"
+  flock "$setting_up"
+}
+
 # set_up_python REQUIREMENTS [PACKAGE...]: everything but the build; Debian's packages and those of the program.
 set_up_python() {
+  command -v python3 >/dev/null || install_system_packages python3 python3-venv # a container's image may have none
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "Python 3.11 or newer is needed and $(python3 --version) found; install it and put it first in PATH"
   install_system_packages "${program_packages[@]}" "${@:2}"
+  wait_for_others
   ! installed .venv "$1" || return 0
   start_build_without_torch
   make_venv .venv "$1"

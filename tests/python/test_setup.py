@@ -2,9 +2,14 @@
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,7 +92,7 @@ def test_what_needs_no_torch_is_compiled_while_packages_are_installed(tmp_path):
     assert (tmp_path / "calls").read_text().splitlines() == [first, "ninja", "stopped"]
 
 
-def fake_python(folder: Path, settings: str, uv_fails: bool = False) -> None:
+def fake_python(folder: Path, settings: str, uv_fails: bool = False, pip_fails: bool = False) -> None:
     """An environment whose pip and uv note what they are asked to do."""
     (folder / "env" / "bin").mkdir(parents=True, exist_ok=True)
     python = folder / "env" / "bin" / "python"
@@ -96,7 +101,7 @@ def fake_python(folder: Path, settings: str, uv_fails: bool = False) -> None:
         f'case "$*" in *"config list") cat <<"END"\n{settings}\nEND\n;;\n'
         f"-c*) echo {folder};;\n"
         f'*) echo "${{SSL_CERT_FILE:-}} $*" >>{folder}/calls\n'
-        f'case "$*" in *"uv --no-config"*) exit {int(uv_fails)};; esac;;\n'
+        f'case "$*" in *"uv --no-config"*) exit {int(uv_fails)};; *"--no-compile"*) exit {int(pip_fails)};; esac;;\n'
         "esac\n"
     )
     python.chmod(0o755)
@@ -131,6 +136,83 @@ def test_packages_come_from_where_pip_is_told_and_once(tmp_path):
     (tmp_path / "requirements.txt").write_text("torch==4\n")
     (by_pip,) = calls("requirements.txt", "global.extra-index-url='https://c'")  # which uv reads otherwise
     assert by_pip.endswith("-r requirements.txt") and " uv " not in by_pip
+
+
+def test_what_an_interrupted_installation_left_is_installed_anew(tmp_path):
+    (tmp_path / "requirements.txt").write_text("torch\n")
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python3").write_text("#!/bin/sh\n" + f'echo "$@" >>{tmp_path}/calls\n')
+    (tmp_path / "python3").chmod(0o755)
+
+    def calls(code, **options):
+        (tmp_path / "calls").unlink(missing_ok=True)
+        fake_python(tmp_path, "", **options)
+        assert in_setup("make_venv env requirements.txt", tmp_path, str(tmp_path)).returncode == code
+        return (tmp_path / "calls").read_text().splitlines()
+
+    by_uv, by_pip = calls(1, uv_fails=True, pip_fails=True)[-2:]  # a full disk, say
+    assert "--reinstall" not in by_uv and "--force-reinstall" in by_pip
+    made, _, by_uv = calls(0)
+    assert made == "-m venv env" and "--reinstall" in by_uv  # which leaves what else is in it
+    (tmp_path / "requirements.txt").write_text("torch==3\n")
+    assert not any("reinstall" in line for line in calls(0))
+
+
+def test_two_do_not_set_up_the_same_folder_at_once(tmp_path):
+    other = f"timeout 20 bash -c 'source {ROOT}/tools/setup.sh; wait_for_others; echo second'"
+    script = f"wait_for_others; {other} {{setting_up}}>&- & sleep 0.7; echo first; exec {{setting_up}}>&-; wait"
+    said = in_setup(script, tmp_path).stdout.splitlines()
+    assert "waiting for another" in said[0] and said[1:] == ["first", "second"]
+
+
+def test_a_missing_python_is_installed(tmp_path):
+    fakes = "command() { false; }; install_system_packages() { echo $@; exit 5; }"
+    done = in_setup(f"{fakes}; set_up_python requirements.txt", tmp_path)
+    assert (done.returncode, done.stdout) == (5, "python3 python3-venv\n")
+
+
+def configured(folder: Path, *options: str, path: Path) -> tuple[str, str]:
+    """What CMake says of this project, and the commands to compile it."""
+    done = subprocess.run(
+        ["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, "-DAUGUR_TESTS=OFF", *options],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PATH": f"{path}:{os.environ['PATH']}"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr, (folder / "compile_commands.json").read_text()
+
+
+def test_paths_may_have_spaces_and_gpus_of_any_age_may_be_there(tmp_path):
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    for name, line in {"python": f"{folder}/torch;2.11.0", "nvidia-smi": "7.5"}.items():
+        (folder / name).write_text(f"#!/bin/sh\necho '{line}'\n")
+        (folder / name).chmod(0o755)
+    options = (f"-DAUGUR_PYTHON={folder}/python", "-DAUGUR_CUDA=OFF")
+    _, commands = configured(folder / "build", *options, path=folder)
+    commands = [shlex.split(entry["command"]) for entry in json.loads(commands)]
+    with_torch = [words for words in commands if "-idirafter" in words]
+    assert with_torch and all(f"{folder}/torch/include" in words for words in with_torch)
+    assert "AUGUR_CUDA_ARCHITECTURES:STRING=90\n" in (folder / "build" / "CMakeCache.txt").read_text()
+
+
+def test_an_older_nvcc_is_left_alone_and_one_that_has_come_is_found(tmp_path):
+    nvcc = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if nvcc is None:
+        pytest.skip("no nvcc")
+    older = tmp_path / "nvcc"
+    older.write_text(
+        f'#!/bin/sh\n[ "$*" != --version ] || {{ echo "release 12.0, V12.0.1"; exit; }}\nexec {nvcc} "$@"\n'
+    )
+    older.chmod(0o755)
+    said, _ = configured(tmp_path / "build", f"-DAUGUR_PYTHON={sys.executable}", path=tmp_path)
+    assert "nvcc is older than nvcc 13" in said and "this builds for CPUs alone" in said
+    (tmp_path / "cmake").write_text('#!/bin/sh\necho "$@" >>calls\n')
+    (tmp_path / "cmake").chmod(0o755)
+    (tmp_path / "build" / "CMakeCache.txt").write_text("AUGUR_CUDA:BOOL=ON\nCMAKE_CUDA_COMPILER:FILEPATH=NOTFOUND\n")
+    assert in_setup("configure AUGUR_CUDA", tmp_path, str(tmp_path)).returncode == 0
+    assert (tmp_path / "calls").read_text() == "--preset default -UCMAKE_CUDA_COMPILER\n"
 
 
 def test_long_work_shows_what_it_wrote_only_where_it_fails(tmp_path):
