@@ -473,21 +473,18 @@ def both(runs: Runs, command: str, base: dict, key: str, case: Case) -> list[obj
     return seen
 
 
-def keys_of(table: dict[str, Case]) -> list:
-    """Those seen in memory take a large model."""
-    return [pytest.param(key, marks=pytest.mark.slow) if case.see is memory else key for key, case in table.items()]
-
-
 def assert_differ(one: object, two: object, apart: float) -> None:
     assert abs(one - two) > apart if apart else one != two
 
 
-@pytest.mark.parametrize("key", keys_of(TRAIN))
+@pytest.mark.slow
+@pytest.mark.parametrize("key", TRAIN)
 def test_a_key_of_train_changes_what_it_says(runs, key):
     assert_differ(*both(runs, "train", BASE, key, TRAIN[key]), TRAIN[key].apart)
 
 
-@pytest.mark.parametrize("key", keys_of(SFT))
+@pytest.mark.slow
+@pytest.mark.parametrize("key", SFT)
 def test_a_key_of_sft_changes_what_it_says(runs, key):
     assert_differ(*both(runs, "sft", SFT_BASE, key, SFT[key]), SFT[key].apart)
 

@@ -19,7 +19,7 @@ def policy(tmp_path_factory):
     return make_policy(tmp_path_factory.mktemp("policy"))
 
 
-@pytest.fixture(scope="module", params=["fp32", "bf16"])
+@pytest.fixture(scope="module", params=["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def run(request, tmp_path_factory, policy):
     tmp_path = tmp_path_factory.mktemp("run")
     changes = dict(model__precision=request.param, train__steps=3, eval__files="[]")

@@ -55,7 +55,9 @@ def test_published_tokenizers_agree_on_random_unicode(published):
 
 
 @pytest.mark.parametrize("kind", PRE_TOKENIZERS)
-@pytest.mark.parametrize("alphabet", [True, False], ids=["all_bytes", "some_bytes"])
+@pytest.mark.parametrize(
+    "alphabet", [pytest.param(True, id="all_bytes"), pytest.param(False, id="some_bytes", marks=pytest.mark.slow)]
+)
 def test_trained_tokenizers_agree_on_random_unicode(kind, alphabet, tmp_path):
     tokenizer = save(train(kind, alphabet=alphabet), tmp_path)
     assert_same_ids(tmp_path, tokenizer, random_texts(seed=3, count=1500))
