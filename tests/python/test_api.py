@@ -385,13 +385,14 @@ child = os.fork()
 if child == 0:
     signal.alarm(100)
     same = generate() == before
+    figures = augur.evaluate(config["model"]["path"], "task:sort:count=2", max_tokens=4, device="cpu", threads=2)
     step = augur.train(config, f"run.dir={out}", "run.threads=2", "train.steps=1").step
-    os._exit(7 if same and step == 1 else 1)
+    os._exit(7 if same and figures and step == 1 else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_fork_of_a_process_that_has_generated_generates_and_trains(tmp_path):
+def test_a_fork_of_a_process_that_has_generated_generates_evaluates_and_trains(tmp_path):
     config = repr(json.loads(json.dumps(SMALL, default=str)))
     done = subprocess.run([sys.executable, "-c", IN_A_FORK, config, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 7, done.stderr

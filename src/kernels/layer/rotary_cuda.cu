@@ -535,8 +535,9 @@ void RotaryForwardCuda(const RotaryInput<T>& in, T* rotated, const PagedKv<T>* p
           pages->key_scale,      pages->value_scale};
   }
   if constexpr (sizeof(E) == 2) {
-    if (HasRowKernels(MakeInput(in)) && Aligned(rotated, to.keys, to.values, to.keys_fp8, to.values_fp8)) {
-      const bool stores = to.page_table != nullptr;
+    const bool stores = to.page_table != nullptr;
+    if (HasRowKernels(MakeInput(in)) && (stores || in.product == nullptr) &&
+        Aligned(rotated, to.keys, to.values, to.keys_fp8, to.values_fp8)) {
       const int shares = stores ? (in.heads + 2 * in.kv_heads) / 4 : 1;
       LaunchEarlyIfSmall(stores ? ForwardRowsKernel<true> : ForwardRowsKernel<false>,
                          static_cast<unsigned>((in.tokens * shares + kWarps - 1) / kWarps), kThreads, 0,
