@@ -10,12 +10,21 @@ namespace augur {
 namespace {
 
 constexpr int kHopper = 90;
+constexpr int kOldest = 80;  // that kernels are written for
 
 std::string AsText(int generation) {
   return std::to_string(generation / 10) + "." + std::to_string(generation % 10);
 }
 
 }  // namespace
+
+void ThrowGpuWithoutKernels(int generation) {
+  throw Error(
+      "a GPU of compute capability " + AsText(generation), "this build of Augur holds no kernels for it",
+      generation < kOldest ? "use the CPU (run.device=cpu, --device cpu); they are written for " +
+                                 AsText(kOldest) + " and later"
+                           : "build Augur on this machine, or use the CPU (run.device=cpu, --device cpu)");
+}
 
 int NamedGpuGeneration() {
   const char* value = std::getenv("AUGUR_GPU");

@@ -11,6 +11,11 @@ int NamedGpuGeneration();
 // given.
 int ChooseGpuGeneration(int named, int present);
 
+// Whether the current GPU runs the kernels that were compiled in.
+bool HasKernelsForGpu();
+// Throws what a GPU of this compute capability is told where it does not.
+[[noreturn]] void ThrowGpuWithoutKernels(int generation);
+
 // That of the current GPU, or the one AUGUR_GPU names.
 int GpuGeneration();
 

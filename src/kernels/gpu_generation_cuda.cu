@@ -13,21 +13,31 @@ struct Gpu {
   int generation = 0, compiled = 0;  // as kernels are chosen, and as they were compiled
 };
 
+// What the probe was compiled for; 0 where none of it runs on the current GPU.
+int CompiledFor() {
+  cudaFuncAttributes built = {};
+  if (cudaFuncGetAttributes(&built, ProbeKernel) == cudaSuccess) return built.ptxVersion;
+  cudaGetLastError();  // which would be taken for a later kernel's
+  return 0;
+}
+
 const Gpu& CurrentGpu() {
   thread_local Gpu gpu;
   int device = 0;
   CheckCuda(cudaGetDevice(&device), kWhat);
   if (device == gpu.device) return gpu;
   int major = 0, minor = 0;
-  cudaFuncAttributes built = {};
   CheckCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), kWhat);
   CheckCuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), kWhat);
-  CheckCuda(cudaFuncGetAttributes(&built, ProbeKernel), kWhat);
-  gpu = {device, ChooseGpuGeneration(NamedGpuGeneration(), 10 * major + minor), built.ptxVersion};
+  const int present = 10 * major + minor, compiled = CompiledFor();
+  if (compiled == 0) ThrowGpuWithoutKernels(present);
+  gpu = {device, ChooseGpuGeneration(NamedGpuGeneration(), present), compiled};
   return gpu;
 }
 
 }  // namespace
+
+bool HasKernelsForGpu() { return CompiledFor() > 0; }
 
 int GpuGeneration() { return CurrentGpu().generation; }
 

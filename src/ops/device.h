@@ -24,6 +24,9 @@ bool HasFp8GroupedProducts(const at::Tensor& tensor);
 // Whether the CUDA kernels are compiled in.
 bool BuiltWithCuda();
 
+// Whether there is a GPU that runs them.
+bool HasUsableGpu();
+
 // The GPUs that are present, by name and memory; or that there is none.
 std::string GpuDescription();
 

@@ -30,14 +30,17 @@ bool HasFp8GroupedProducts(const at::Tensor& tensor) { return GpuGeneration(tens
 
 bool BuiltWithCuda() { return true; }
 
+bool HasUsableGpu() { return c10::cuda::device_count() > 0 && HasKernelsForGpu(); }
+
 std::string GpuDescription() {
   const int count = c10::cuda::device_count();
   if (count == 0) return "none";
   const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(0);
   const int named = NamedGpuGeneration();
   return fmt::format(
-      "{} x {}, {:.0f} GiB, compute capability {}.{}{}", count, gpu->name,
+      "{} x {}, {:.0f} GiB, compute capability {}.{}{}{}", count, gpu->name,
       static_cast<double>(gpu->totalGlobalMem) / (1 << 30), gpu->major, gpu->minor,
+      HasKernelsForGpu() ? "" : "; this build has no kernels for it",
       named == 0 ? "" : fmt::format("; kernels are those of {:.1f} (AUGUR_GPU)", named / 10.0));
 }
 

@@ -14,6 +14,8 @@ bool HasFp8GroupedProducts(const at::Tensor&) { return false; }
 
 bool BuiltWithCuda() { return false; }
 
+bool HasUsableGpu() { return false; }
+
 std::string GpuDescription() { return "not looked for by a build without CUDA"; }
 
 }  // namespace augur

@@ -14,10 +14,8 @@
 namespace augur {
 
 at::Device RunDevice(const RunSection& run) {
-  const at::Device device =
-      run.device != "auto"
-          ? ParseDevice(run.device, "run.device")
-          : at::Device(BuiltWithCuda() && at::globalContext().hasCUDA() ? at::kCUDA : at::kCPU);
+  const at::Device device = run.device != "auto" ? ParseDevice(run.device, "run.device")
+                                                 : at::Device(HasUsableGpu() ? at::kCUDA : at::kCPU);
   if (!device.is_cuda() || device.has_index() || ThisProcessGroup().size == 1) return device;
   return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();  // this rank's, as it was started
 }

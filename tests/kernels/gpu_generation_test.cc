@@ -40,5 +40,18 @@ TEST(GpuGeneration, IsTheNamedOneWhereTheGpuCanRunItsKernels) {
   EXPECT_THROW(ChooseGpuGeneration(89, 80), Error);
 }
 
+TEST(GpuGeneration, AGpuWithoutKernelsIsToldWhatToDo) {
+  const auto message = [](int generation) {
+    try {
+      ThrowGpuWithoutKernels(generation);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_NE(message(75).find("7.5"), std::string::npos);
+  EXPECT_NE(message(75).find("8.0 and later"), std::string::npos) << message(75);
+  EXPECT_NE(message(89).find("build Augur on this machine"), std::string::npos) << message(89);
+}
+
 }  // namespace
 }  // namespace augur
