@@ -36,6 +36,7 @@ struct AmxCore {
 
   // Weights of the next tile, as many lines as this step reads.
   static Ahead Fetch(Ahead ahead) {
+    if (ahead.step == 0) return ahead;  // fetches would take the tiles' turns at the cache
     for (int i = 0; i < kDepth; ++i, ahead.at += ahead.step) __builtin_prefetch(ahead.at, 0, 2);
     return ahead;
   }
