@@ -4,7 +4,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from augur.loss import PolicyLoss, named_estimator
-from augur.masks import Decision, MaskRule, check_same_device, rule_text
+from augur.masks import Decision, MaskRule, check_numbers, check_tensors, rule_text
 
 _ACCUMULATE = ("float32", "parameter")
 
@@ -55,7 +55,7 @@ def linear_policy_loss(
         raise ValueError(f"chunk: is {chunk}; pass a number of tokens, or leave it out for the default")
     if (group is None) != (vocab_start is None):
         raise ValueError("vocab_start: goes with group; pass both for a head spread over ranks, or neither")
-    check_same_device(
+    check_tensors(
         hidden=hidden,
         head_weight=head_weight,
         bias=bias,
@@ -64,6 +64,14 @@ def linear_policy_loss(
         advantages=advantages,
         weights=weights,
         reference_logprobs=reference_logprobs,
+    )
+    check_numbers(
+        temperature=temperature,
+        vocab_size=vocab_size,
+        softcap=softcap,
+        entropy_bonus=entropy_bonus,
+        kl_coef=kl_coef,
+        grad_scale=grad_scale,
     )
     group_name = group.group_name if isinstance(group, ProcessGroup) else group
     with torch.set_grad_enabled(torch.is_grad_enabled() and not decide_only):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from augur.masks import Decision, MaskRule, check_same_device, rule_text
+from augur.masks import Decision, MaskRule, check_numbers, check_tensors, rule_text
 
 # The order of the sums that the operators return.
 _SUMS = (
@@ -103,13 +103,16 @@ def policy_loss(
     logits are padded. entropy_bonus, and reference_kl ("k1", "k2", "k3" at the sampled token, or "none") times
     kl_coef, enter the same loss. With `validate`, recorded values are checked, which on CUDA waits for the device.
     """
-    check_same_device(
+    check_tensors(
         logits=logits,
         support_ids=support_ids,
         support_logprobs=support_logprobs,
         advantages=advantages,
         weights=weights,
         reference_logprobs=reference_logprobs,
+    )
+    check_numbers(
+        temperature=temperature, vocab_size=vocab_size, softcap=softcap, entropy_bonus=entropy_bonus, kl_coef=kl_coef
     )
     out = torch.ops.augur.policy_loss(
         logits,

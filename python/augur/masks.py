@@ -9,7 +9,7 @@ import torch
 from augur import _library  # noqa: F401  registers torch.ops.augur
 
 _FIELDS = json.loads(torch.ops.augur.rule_fields())
-# 0 means "none" in the text of a rule; here that is None, and 0 is refused.
+# 0 means "none" in the text of a rule; here that is None, too.
 _NONE_FOR_ZERO = ("delta_negative", "ratio_cap")
 
 
@@ -37,7 +37,7 @@ class MaskRule(_RuleFields):
     def __post_init__(self) -> None:
         for name in _NONE_FOR_ZERO:
             if getattr(self, name) == 0:
-                raise ValueError(f"mask.{name}: 0 is not a finite number above 0; leave it out for none")
+                object.__setattr__(self, name, None)
         words = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) is not None]
         # Kept, and checked, once: building it inside a compiled function would break the graph.
         object.__setattr__(self, "_text", torch.ops.augur.format_rule(" ".join(words)))
@@ -96,11 +96,29 @@ class Decision(NamedTuple):
 
 def rule_text(rule: MaskRule | str) -> str:
     """What the operators take: a rule's text, or a preset's name as it is."""
+    if not isinstance(rule, MaskRule | str):
+        raise ValueError(f"rule: is a {type(rule).__name__}; pass a MaskRule or the name of a preset")
     return rule if isinstance(rule, str) else rule.text
 
 
-def check_same_device(**tensors: torch.Tensor | None) -> None:
-    """The operators check this, too, but a tensor without data (device meta) would not reach their check."""
+def check_numbers(**numbers: float | None) -> None:
+    """The operators would refuse what is no number in words of torch's."""
+    for name, number in numbers.items():
+        whole = name == "vocab_size"
+        if number is None or isinstance(number, (int, torch.SymInt) if whole else (int, float, torch.SymFloat)):
+            continue
+        raise ValueError(f"{name}: is a {type(number).__name__}; pass a {'whole ' if whole else ''}number")
+
+
+_OPTIONAL = ("tail_square", "weights", "bias", "reference_logprobs")
+
+
+def check_tensors(**tensors: torch.Tensor | None) -> None:
+    """That they are tensors, on one device. The operators check this, too, but a tensor without data (device meta)
+    would not reach their check."""
+    for name, tensor in tensors.items():
+        if not (isinstance(tensor, torch.Tensor) or (tensor is None and name in _OPTIONAL)):
+            raise ValueError(f"{name}: is a {type(tensor).__name__}; pass a torch.Tensor")
     present = [(name, tensor.device) for name, tensor in tensors.items() if tensor is not None]
     first, device = present[0]
     for name, other in present:
@@ -125,7 +143,8 @@ def decide(
     probabilities outside the support, needed by the exact tail. A token whose column 0 is -inf has no support: it
     is not kept. With `validate`, recorded values are checked, which on CUDA waits for the device.
     """
-    check_same_device(behaviour=behaviour, policy=policy, advantages=advantages, tail_square=tail_square)
+    check_tensors(behaviour=behaviour, policy=policy, advantages=advantages, tail_square=tail_square)
+    check_numbers(vocab_size=vocab_size)
     return Decision(
         *torch.ops.augur.decide(
             behaviour, policy.detach(), advantages, vocab_size, tail_square, rule_text(rule), validate

@@ -1,6 +1,7 @@
 #include "ops/checks.h"
 
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/nonzero.h>
 
 #include <algorithm>
 #include <cmath>
@@ -189,6 +190,25 @@ void CheckSupportIds(const at::Tensor& ids, const at::Tensor& behaviour, int64_t
     throw Error(At("support_ids", t, second), fmt::format("id {} appears twice", *twin),
                 "the sampled token stands in column 0 and is left out of the rest");
   }
+}
+
+void CheckTailSquare(const at::Tensor& tail_square, const at::Tensor& behaviour, const at::Tensor& policy) {
+  constexpr double kRounding = 0.01;
+  const at::Tensor used = behaviour.detach().gt(-std::numeric_limits<double>::infinity());
+  const at::Tensor inside =
+      policy.detach().to(at::kDouble).masked_fill(used.logical_not(), -1e300).exp().sum(1);
+  const at::Tensor tail = inside.neg().add(1).clamp(0, 1);
+  const at::Tensor square = tail_square.detach().to(at::kDouble);
+  const at::Tensor possible = square.ge(-kRounding).logical_and(square.le(tail.square().add(kRounding)));
+  const at::Tensor bad = possible.logical_not().logical_and(used.any(1));
+  if (!bad.any().item<bool>()) return;
+  const int64_t token = bad.nonzero()[0].item<int64_t>();
+  const double outside = tail[token].item<double>();
+  throw Error(fmt::format("tail_square: token {}", token),
+              fmt::format("is {:.6g} where the probability outside the support is {:.6g}, so that it lies "
+                          "between 0 and {:.6g}",
+                          square[token].item<double>(), outside, outside * outside),
+              "pass the policy's sum of squared probabilities outside the support");
 }
 
 void CheckFinite(const NamedTensor& argument) {

@@ -30,5 +30,8 @@ void CheckSupportLogprobs(const at::Tensor& behaviour, const at::Tensor& policy,
 // token.
 void CheckSupportIds(const at::Tensor& ids, const at::Tensor& behaviour, int64_t vocab_size);
 void CheckFinite(const NamedTensor& argument);
+// Sums of squared probabilities outside the support: a number from 0 to the square of the probability there,
+// for tokens whose support is recorded. Rounding may lift it by a hundredth.
+void CheckTailSquare(const at::Tensor& tail_square, const at::Tensor& behaviour, const at::Tensor& policy);
 
 }  // namespace augur

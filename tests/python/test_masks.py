@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import FrozenInstanceError, fields, replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -119,7 +120,7 @@ def test_a_rule_can_be_copied_changed_hashed_and_pickled():
         ({"delta": 0.0}, "mask.delta: 0 is not a finite number above 0"),
         ({"delta": float("nan")}, "mask.delta: nan is not"),
         ({"delta": float("inf")}, "mask.delta: inf is not"),
-        ({"delta_negative": 0.0}, "mask.delta_negative"),
+        ({"delta_negative": -1.0}, "mask.delta_negative"),
         ({"ratio_cap": -1.0}, "mask.ratio_cap"),
         ({"dual_clip": 1.0}, "mask.dual_clip: 1 is not a finite number above 1"),
         ({"dual_clip": -1.0}, "mask.dual_clip"),
@@ -141,12 +142,13 @@ def test_an_unknown_preset_names_the_nearest():
 
 def decide_with(**changes):
     arguments = {
+        "rule": MaskRule(),
         "behaviour": torch.log(torch.tensor([[0.5, 0.3], [0.6, 0.2]])),
         "policy": torch.log(torch.tensor([[0.4, 0.4], [0.5, 0.3]])),
         "advantages": torch.ones(2),
         "vocab_size": 10,
     }
-    return augur.decide(MaskRule(), **{**arguments, **changes})
+    return augur.decide(**{**arguments, **changes})
 
 
 @pytest.mark.parametrize(
@@ -166,6 +168,12 @@ def decide_with(**changes):
         ({"vocab_size": 1}, "token 0: a support of 2 tokens in a vocabulary of 1"),
         ({"vocab_size": 0}, "vocab_size: is 0"),
         ({"behaviour": torch.zeros(2, 2, device="meta")}, "policy: is on cpu while behaviour is on meta"),
+        ({"behaviour": np.zeros((2, 2))}, "behaviour: is a ndarray; pass a torch.Tensor"),
+        ({"advantages": [1.0, 1.0]}, "advantages: is a list; pass a torch.Tensor"),
+        ({"advantages": None}, "advantages: is a NoneType"),
+        ({"vocab_size": 5.0}, "vocab_size: is a float; pass a whole number"),
+        ({"rule": None}, "rule: is a NoneType; pass a MaskRule or the name of a preset"),
+        ({"rule": {"preset": "clip"}}, "rule: is a dict"),
     ],
 )
 def test_bad_input_names_argument_position_and_remedy(changes, message):
@@ -194,3 +202,28 @@ def test_opcheck_and_compile_pass(device, backend):
 
     compiled = torch.compile(twice, fullgraph=True, backend=backend)
     torch.testing.assert_close(compiled(*arguments), twice(*arguments))
+
+
+@pytest.mark.parametrize("square", [-1.0, 0.6, 5.0, torch.inf, torch.nan])
+def test_a_tail_square_that_no_tail_can_have_is_refused(square, device):
+    """0.7 of the policy lies outside the support, so that its squares sum to 0.49 at most."""
+    behaviour = torch.tensor([[0.9, 0.05], [0.9, 0.05]], device=device).log()
+    policy = torch.tensor([[0.1, 0.2], [0.1, 0.2]], device=device).log()
+    advantages = torch.full((2,), -1.0, device=device)
+
+    def decide(second):
+        squares = torch.tensor([0.01, second], device=device)
+        return augur.decide("predictive-kl-exact", behaviour, policy, advantages, 50, squares)
+
+    assert decide(0.01).keep.tolist() == decide(0.49).keep.tolist() == [False, False]
+    with pytest.raises(ValueError, match="tail_square: token 1: is .* outside the support is 0.7"):
+        decide(square)
+    behaviour[1] = -torch.inf  # a token without a support has no tail to speak of
+    assert decide(square).keep.tolist() == [False, False]
+
+
+def test_zero_means_none_where_the_text_of_a_rule_says_so():
+    assert MaskRule(delta_negative=0, ratio_cap=0) == MaskRule()
+    assert MaskRule(delta_negative=0).text == MaskRule.preset("predictive-kl-aggregated delta_negative=0").text
+    with pytest.raises(ValueError, match="delta_negative: -1"):
+        MaskRule(delta_negative=-1)

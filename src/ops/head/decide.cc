@@ -61,6 +61,7 @@ Decisions Decide(const MaskRule& rule, const at::Tensor& behaviour, const at::Te
   if (validate) {
     CheckSupportLogprobs(behaviour, policy, vocab_size, "behaviour");
     CheckFinite({"advantages", advantages});
+    if (square.defined()) CheckTailSquare(square, behaviour, policy);
   }
 
   const bool wide = behaviour.scalar_type() == at::kDouble && policy.scalar_type() == at::kDouble;
