@@ -71,7 +71,7 @@ def _in_child(work: Callable[[], None]) -> None:
 
 def _serve(connection: socket.socket, function: Callable) -> None:
     os.dup2(2, 1)
-    sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # a notebook's have threads
+    sys.stdout = sys.stderr = _reward_worker.output(2)  # a notebook's have threads
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)  # the threads of a parallel region did not come along
     while request := connection.recv(_REQUEST.size):

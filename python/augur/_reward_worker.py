@@ -11,6 +11,7 @@ import faulthandler
 import functools
 import importlib.util
 import inspect
+import io
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from typing import NamedTuple
 
 _SOCKET = 3
 _PR_SET_PDEATHSIG = 1
+_MOST = 1e18  # squares of larger ones leave float32
 _NOT_SCORED = {"score": None, "figures": {}, "answer": None}
 
 
@@ -158,6 +160,8 @@ def _number(value: object) -> float:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{number} is no score")
+    if abs(number) > _MOST:
+        raise ValueError(f"{number} is no score: beyond {_MOST:g} the spread of a group cannot be told")
     return number
 
 
@@ -198,7 +202,12 @@ def _described(error: BaseException) -> dict:
 def serve(connection: socket.socket, make: Callable[[], Callable]) -> None:
     """Loads the function and answers until the engine closes its end."""
 
+    worker = os.getpid()
+
     def send(answer: dict) -> None:
+        if os.getpid() != worker:  # a fork that the function made and that came back from it: nobody asked it
+            sys.stdout.flush()
+            os._exit(0)
         body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")  # lone surrogates are no UTF-8
         connection.sendall(struct.pack("<I", len(body)) + body)
 
@@ -236,6 +245,21 @@ def _result_or_fault(score: object, figures: dict[str, float]) -> dict:
         return _described(error)
 
 
+class _Output(io.FileIO):
+    """A descriptor that takes what nobody reads any more: the engine notices that itself, and stops."""
+
+    def write(self, data: bytes) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def output(descriptor: int) -> io.TextIOWrapper:
+    raw = io.BufferedWriter(_Output(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(raw, errors="backslashreplace", line_buffering=True)
+
+
 def prepare() -> None:
     """Ends with the engine, whatever the function does; leaves Ctrl-C to it; tells where it crashed."""
     parent = os.getppid()
@@ -250,5 +274,6 @@ if __name__ == "__main__":
     package = str(Path(__file__).parent)
     sys.path = [entry for entry in sys.path if entry != package]  # its trl and verl are not those a function imports
     prepare()
+    sys.stdout, sys.stderr = output(1), output(2)
     serve(socket.socket(fileno=_SOCKET), lambda: load(sys.argv[1], sys.argv[2]))
     sys.stdout.flush()

@@ -76,6 +76,7 @@ class RewardWorkers::Pool {
       Wake();
       thread_.join();
       ::close(wake_);
+      CheckStop();  // a signal to the whole group may have ended a process before it had a session of its own
       throw;
     }
   }
@@ -264,7 +265,10 @@ class RewardWorkers::Pool {
   void Loaded(Worker* worker, const Json& answer) {
     if (!answer.contains("ready")) {
       if (all_loaded_) return Replace(worker, "it could not be loaded again; ended with ");
-      if (answer.contains("traceback")) Show("cannot be loaded", answer["traceback"].get<std::string>());
+      if (answer.contains("traceback")) {
+        TellAndKeep(fmt::format("augur: {}: {} cannot be loaded:\n{}", options_.key, options_.name,
+                                answer["traceback"].get<std::string>()));
+      }
       throw Error(
           options_.key,
           fmt::format("{} {}", options_.name,

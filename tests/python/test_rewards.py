@@ -4,8 +4,11 @@ import contextlib
 import io
 import json
 import os
+import socket
 import statistics
+import struct
 import subprocess
+import sys
 import threading
 import time
 
@@ -349,3 +352,73 @@ def test_the_program_of_the_package_scores_too(tmp_path, guesses):
     )
     assert done.returncode == 0, done.stderr
     assert weights(tmp_path / "plain") == weights(tmp_path / "run")
+
+
+FORKS = """
+import os, sys
+
+def value(text):
+    return (sum(map(ord, text)) % 10) / 10
+
+def plain(data_source, solution_str, ground_truth, extra_info):
+    return value(solution_str)
+
+def leaves(data_source, solution_str, ground_truth, extra_info):
+    if os.fork() == 0:
+        sys.exit(0)
+    return value(solution_str)
+
+def comes_back(data_source, solution_str, ground_truth, extra_info):
+    return value(solution_str) if os.fork() else -1.0
+
+def raises(data_source, solution_str, ground_truth, extra_info):
+    if os.fork() == 0:
+        raise ValueError("in the child")
+    return value(solution_str)
+"""
+
+
+@pytest.mark.parametrize("name", ["leaves", "comes_back", "raises"])
+def test_a_fork_that_comes_back_from_a_function_answers_nothing(name, tmp_path, guesses):
+    (tmp_path / "forks.py").write_text(FORKS)
+    plain, _ = trained(tmp_path, guesses, "plain", reward__python=f"{tmp_path}/forks.py:plain")
+    forked, _ = trained(tmp_path, guesses, "forked", reward__python=f"{tmp_path}/forks.py:{name}")
+    assert without_times(forked) == without_times(plain)
+    assert all(line["data"]["reward/errors"] == line["data"]["reward/restarts"] == 0 for line in forked)
+
+
+def test_a_function_may_print_where_nobody_reads_any_more(tmp_path):
+    """The engine notices a lost reader itself; that its worker met it first is no fault of the response."""
+    (tmp_path / "prints.py").write_text(
+        "import sys\n\ndef f(completions, **columns):\n    print('x' * 100_000, flush=True)\n"
+        "    sys.stderr.write('y' * 100_000)\n    return [0.5] * len(completions)\n"
+    )
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    os.close(read)
+    worker = [sys.executable, ROOT / "python" / "augur" / "_reward_worker.py", tmp_path / "prints.py", "f"]
+    child = subprocess.Popen(
+        worker, stdout=write, stderr=write, close_fds=False, preexec_fn=lambda: os.dup2(theirs.fileno(), 3)
+    )
+    theirs.close()
+    answers = ours.makefile("rb")
+
+    def answer() -> dict:
+        return json.loads(answers.read(struct.unpack("<I", answers.read(4))[0]))
+
+    assert answer()["ready"]
+    response = {"prompt": "a", "text": "b", "columns": {}, "tokens": [1], "trainer_state": {}}
+    body = json.dumps(response).encode()
+    ours.sendall(struct.pack("<I", len(body)) + body)
+    assert answer() == {"score": 0.5, "figures": {}, "answer": None}
+    ours.close()
+    answers.close()
+    assert child.wait(10) == 0
+
+
+def test_scores_whose_squares_are_infinite_are_no_scores(tmp_path, guesses):
+    (tmp_path / "large.py").write_text(
+        "def f(completions, **columns):\n    return [1e300 if text.strip() == '7' else 0.0 for text in completions]\n"
+    )
+    metrics, said = trained(tmp_path, guesses, "run", reward__python=f"{tmp_path}/large.py:f", reward__max_errors=0.99)
+    assert sum(line["data"]["reward/errors"] for line in metrics) > 0 and "1e+300 is no score" in said
