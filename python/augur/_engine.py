@@ -2,14 +2,22 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
 
 from augur import _processes
 from augur._library import ERROR_HOOK, RESULT_HOOK, STEP_HOOK, Hooks, library, run_program
 
 _one_at_a_time = threading.Lock()
 _callers: list[int] = []  # the thread whose call is under way
+_callback_since: list[float] = []  # when the callback under way began, if there is one
+_PATIENCE = 10.0  # seconds that a call waits while a callback runs, which may be waiting for it
 _FAILED, _INTERRUPTED = 2, 130
 _TRAINS = ("train", "sft")
 _trained: list[str] = []  # in this process
@@ -57,6 +65,38 @@ def _run(args: list[str], hooks: Hooks) -> int:
     return codes[0]
 
 
+def _refuse_in_callback(args: list[str]) -> NoReturn:
+    what = f"augur {args[0]}: cannot run inside a callback of the run under way"
+    raise Error(f"{what}; call it after the run, or in another process")
+
+
+@contextmanager
+def _turn(args: list[str]) -> Iterator[None]:
+    """Waits until no other call is under way. A callback of that call may be waiting for this one: then neither would
+    ever end."""
+    while not _one_at_a_time.acquire(timeout=0.1):
+        if _callback_since and time.monotonic() - _callback_since[0] > _PATIENCE:
+            _refuse_in_callback(args)
+    try:
+        yield
+    finally:
+        _one_at_a_time.release()
+
+
+def busy() -> bool:
+    return _one_at_a_time.locked()
+
+
+def call_apart(args: list[str]) -> None:
+    """Runs `augur ARGS` in a process of its own, for what need not wait for the call under way."""
+    alone = {name: value for name, value in os.environ.items() if name not in _processes.VARIABLES}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [alone.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "augur", *args]
+    done = subprocess.run(command, env=alone | {"PYTHONPATH": path}, capture_output=True, text=True)
+    if done.returncode:
+        raise Error(done.stderr.strip().removeprefix("augur: ") or f"augur {args[0]}: exit code {done.returncode}")
+
+
 def call(
     args: list[str], on_step: Callable[[int, int, dict], None] | None = None, reward_server: int | None = None
 ) -> dict:
@@ -69,8 +109,7 @@ def call(
         what = f"augur {args[0]}: cannot run in a fork of a process that has trained"
         raise Error(f"{what}; start it by multiprocessing's spawn, or train in the child alone")
     if threading.get_ident() in _callers:
-        what = f"augur {args[0]}: cannot run inside a callback of the run under way"
-        raise Error(f"{what}; call it after the run, or in another process")
+        _refuse_in_callback(args)
     _processes.join()
     messages: list[bytes] = []
     results: list[bytes] = [b"{}"]
@@ -79,15 +118,18 @@ def call(
     def step(number: int, steps: int, metrics: bytes) -> None:
         if raised:
             return
+        _callback_since.append(time.monotonic())
         try:
             on_step(number, steps, json.loads(metrics))
         except BaseException as error:
             raised.append(error)
             library.augur_request_stop()
+        finally:
+            _callback_since.clear()
 
     # Ctrl-C may be answered in any line of Python, and what is raised in a hook is lost: these two run none.
     hooks = Hooks(ERROR_HOOK(messages.append), STEP_HOOK(step) if on_step else STEP_HOOK(), RESULT_HOOK(results.append))
-    with _one_at_a_time:
+    with _turn(args):
         try:
             _trained.extend(args[:1] if args[0] in _TRAINS else [])
             library.augur_set_reward_server(-1 if reward_server is None else reward_server)

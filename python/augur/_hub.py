@@ -75,7 +75,8 @@ def find(kind: str, name: str, revision: str) -> dict:
     if snapshot is None:
         expected = "config.json, tokenizer.json and *.safetensors" if kind == "models" else "*.parquet or *.jsonl"
         place = cache_directory() / f"{kind}--{name.replace('/', '--')}" / "snapshots" / "COMMIT"
-        missing = f"is not in the cache, which would hold {expected} in {place}"
+        what = f"the revision {revision} " if revision != "main" else ""
+        missing = f"{what}is not in the cache, which would hold {expected} in {place}"
         try:
             from huggingface_hub import snapshot_download
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from augur._library import GROUP_MAKER, library
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+VARIABLES = (*_TORCHRUN, "SLURM_STEP_NUM_TASKS")  # without which a process is alone
 _POLL_SECONDS = 0.02
 
 

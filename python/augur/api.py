@@ -53,6 +53,8 @@ def train(
     if bar:
         overrides = ("log.console=false", *overrides)
     takes_step = on_step is not None and _required_parameters(on_step) > 1
+    if on_step is not None:
+        _check_callback(on_step, (1, {}) if takes_step else ({},))
 
     def step(number: int, steps: int, metrics: dict) -> None:
         if bar:
@@ -107,14 +109,14 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
         try:
             call(["generate", fspath(model), flag, fspath(file), "--output", fspath(output), *_flags(options)])
         except Error as error:
-            raise Error(str(error).replace(fspath(file), "prompts")) from None
+            raise Error(_about_prompts(str(error), file)) from None
         if not _processes.is_first():
             return []
         with open(output, encoding="utf-8") as lines:
             rollouts = [_rollout(json.loads(line), 1 + int(options.get("top_logprobs") or 0)) for line in lines]
         for rollout in rollouts:
             if "error" in rollout:
-                rollout["error"] = rollout["error"].replace(fspath(file), "prompts")
+                rollout["error"] = _about_prompts(rollout["error"], file)
         _tell(rollout["error"] for rollout in rollouts if "error" in rollout)
         return rollouts
 
@@ -181,6 +183,11 @@ def _scored_by(reward: Callable | str | None) -> Iterator[tuple[str | None, int 
         server.close()
 
 
+def _about_prompts(message: str, file: Path) -> str:
+    """A message about the file that prompts were written to, or a line of it, as one about them."""
+    return re.sub(r"^line (\d+)", r"prompts:\1", message.replace(fspath(file), "prompts"))
+
+
 def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], str]]:
     """The configuration as a file, and what makes a message about that file one about `config`."""
     if not isinstance(config, Mapping):
@@ -203,9 +210,12 @@ def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], st
         sections[section] = entry
     path = scratch / "train.yaml"  # the run's directory is runs/train where run.dir is not given
     try:
-        path.write_text(json.dumps(sections, indent=1, ensure_ascii=False), encoding="utf-8")
+        text = json.dumps(sections, indent=1, ensure_ascii=False)
+        path.write_text(text, encoding="utf-8")
     except (TypeError, UnicodeEncodeError) as fault:
         raise Error(f"config: {fault}; give numbers, texts, lists and dicts") from None
+    if "\\u0000" in text:  # as JSON writes it
+        raise Error("config: holds a NUL character; leave it out")
     return fspath(path), lambda message: re.sub(re.escape(fspath(path)) + r"(:\d+)?", "config", message)
 
 
@@ -268,6 +278,17 @@ def _rollout(line: dict, columns: int) -> dict:
         line["support_ids"] = torch.tensor(line["support_ids"], dtype=torch.int32).reshape(shape)
         line["support_logprobs"] = torch.tensor(rows, dtype=torch.float32).reshape(shape)
     return line
+
+
+def _check_callback(on_step: Callable, arguments: tuple) -> None:
+    try:
+        signature = inspect.signature(on_step)
+    except ValueError:  # some builtins tell none
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as fault:
+        raise Error(f"on_step: {fault}; give a function of a step's metrics, or of its number and them") from None
 
 
 def _required_parameters(function: Callable) -> int:

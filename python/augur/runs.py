@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Iterator
 from os import PathLike, fspath
 from pathlib import Path
+from typing import IO
 
-from augur._engine import Error, call
+from augur._engine import Error, busy, call, call_apart
 
 
 class Report:
@@ -49,20 +50,20 @@ class Run:
     @property
     def history(self) -> list[dict]:
         """The metrics of every step, each with its "step"; that of an evaluation before the first is 0."""
-        return [{"step": line["step"], **line["data"]} for line in _lines(self.path / "metrics.jsonl")]
+        return [{"step": step, **data} for step, data in self._steps()]
 
     @property
     def metrics(self) -> dict[str, float]:
         """The newest value of every metric."""
         newest: dict[str, float] = {}
-        for line in _lines(self.path / "metrics.jsonl"):
-            newest |= line["data"]
+        for _, data in self._steps():
+            newest |= data
         return newest
 
     @property
     def step(self) -> int:
         """The last step trained."""
-        return max((line["step"] for line in _lines(self.path / "metrics.jsonl")), default=0)
+        return max((step for step, _ in self._steps()), default=0)
 
     @property
     def finished(self) -> bool:
@@ -70,10 +71,10 @@ class Run:
         summary = self.path / "summary.json"
         if not summary.exists():
             return False
-        config = (self.path / "config.yaml").read_text(encoding="utf-8")
+        config = _text(self.path / "config.yaml")
         wanted = re.search(r"^(?:train|sft):\n(?:  .*\n)*?  steps: (\d+)$", config, re.MULTILINE)
         try:
-            steps = json.loads(summary.read_text(encoding="utf-8")).get("steps")
+            steps = json.loads(_text(summary)).get("steps")
         except (ValueError, AttributeError):
             raise Error(f"{summary}: is damaged; remove it, and the same training writes it again") from None
         return wanted is None or steps is None or steps >= int(wanted[1])
@@ -91,25 +92,32 @@ class Run:
     def tokens(self, step: int) -> list[dict]:
         """The responses of a step that were kept (log.tokens), each with the mask's decision on every token."""
         path = self.path / "tokens.jsonl"
-        records = [line for line in _lines(path) if line["step"] == step]
+        records = [line for line in _lines(path, step=int) if line["step"] == step]
         if not records:
-            steps = sorted({line["step"] for line in _lines(path)})
+            steps = sorted({line["step"] for line in _lines(path, step=int)})
             kept = f"steps {steps[0]} to {steps[-1]} have" if steps else "no step has"
             raise Error(f"{path}: holds no tokens of step {step}; {kept} (log.tokens says how many are kept)")
         return records
 
     def report(self) -> Report:
-        """Writes the run's page again and returns it; as the last line of a cell, a notebook shows it."""
+        """Writes the run's page again and returns it; as the last line of a cell, a notebook shows it. While this
+        process trains, another one writes it."""
         page = self.path / "report.html"
-        call(["report", fspath(self.path), "-o", fspath(page)])
+        write = call_apart if busy() else call
+        write(["report", fspath(self.path), "-o", fspath(page)])
         return Report(page)
 
+    def _steps(self) -> Iterator[tuple[int, dict]]:
+        for line in _lines(self.path / "metrics.jsonl", step=int, data=dict):
+            yield line["step"], line["data"]
 
-def _lines(path: Path) -> Iterator[dict]:
-    """The JSON lines of a file, without a last one that is still being written; damaged ones are told and left out."""
+
+def _lines(path: Path, **kinds: type) -> Iterator[dict]:
+    """The JSON lines of a file, without a last one that is still being written. Those that lack a key of these kinds
+    are damaged, which is told, and left out."""
     if not path.exists():
         return
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
@@ -117,7 +125,19 @@ def _lines(path: Path) -> Iterator[dict]:
                 value = json.loads(line)
             except ValueError:
                 value = None
-            if isinstance(value, dict):
+            if isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in kinds.items()):
                 yield value
             else:
                 warnings.warn(f"{path}:{number}: is damaged and left out", stacklevel=3)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return open(path, "rb")
+    except OSError as fault:
+        raise Error(f"{path}: cannot be read: {fault.strerror}; put the run's file back, or remove it") from None
+
+
+def _text(path: Path) -> str:
+    with _opened(path) as file:
+        return file.read().decode("utf-8", "replace")

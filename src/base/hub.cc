@@ -145,14 +145,22 @@ Snapshot Ask(const HubName& name) {
   return {found["path"].get<std::string>(), found["revision"].get<std::string>()};
 }
 
-// Asked once in a process.
+// What was asked for so far.
+struct Answers {
+  std::mutex mutex;
+  std::map<std::string, Snapshot> found;
+};
+Answers& KnownAnswers() {
+  static Answers answers;
+  return answers;
+}
+
 Snapshot Find(const HubName& name) {
-  static std::mutex mutex;
-  static std::map<std::string, Snapshot> found;
-  const std::lock_guard lock(mutex);
+  Answers& answers = KnownAnswers();
+  const std::lock_guard lock(answers.mutex);
   const std::string key = fmt::format("{} {} {}", name.kind, name.name, name.revision);
-  const auto known = found.find(key);
-  return known != found.end() ? known->second : found.emplace(key, Ask(name)).first->second;
+  const auto known = answers.found.find(key);
+  return known != answers.found.end() ? known->second : answers.found.emplace(key, Ask(name)).first->second;
 }
 
 bool IsDataFile(const fs::path& path) {
@@ -218,6 +226,12 @@ std::string Pin(const std::string& path, std::span<const std::string> before, Pa
 }
 
 }  // namespace
+
+void ForgetHub() {
+  Answers& answers = KnownAnswers();
+  const std::lock_guard lock(answers.mutex);
+  answers.found.clear();
+}
 
 std::string ModelDirectory(const std::string& path) {
   const std::optional<HubName> name = ModelName(path);

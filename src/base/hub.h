@@ -8,6 +8,9 @@
 
 namespace augur {
 
+// Forgets what was found: within a command a name stands for one commit, and the next command looks again.
+void ForgetHub();
+
 // The directory of a model: `path` itself, or the snapshot of a model of the hub, hf://Org/Name, or Org/Name
 // where there is no directory Org, each with @REVISION or without. Throws Error that names the files expected
 // and where, if it can neither be found nor fetched.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hub.h"
 #include "base/process_group.h"
 #include "base/python.h"
 #include "base/stop_signals.h"
@@ -197,6 +198,7 @@ void TellResult(const nlohmann::ordered_json& result) {
 
 int augur_main(int argc, const char* const* argv, const AugurHooks* given) {
   augur::program_hooks = given == nullptr ? AugurHooks{} : *given;
+  augur::ForgetHub();
   if (augur::IsSpareRank(argc, argv)) return 0;
   if (augur::ThisProcessGroup().size > 1) augur::StartHeartbeat(augur::ThisProcessGroup());
   return augur::FlushOutput(augur::RunCommand(argc, argv));

@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -474,3 +475,64 @@ def test_options_may_be_texts_and_sets():
 def test_an_empty_prompt_of_tokens_is_named(capfd):
     whole, empty = augur.generate(MODEL, [[1, 2], []], max_tokens=2)
     assert whole["tokens"] and "empty" in empty["error"]
+
+
+def test_a_call_that_a_callback_waits_for_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(augur._engine, "_PATIENCE", 0.5)
+
+    def wait(metrics):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(augur.generate, MODEL, "1 2 =", max_tokens=3, threads=1).result()
+
+    with pytest.raises(augur.Error, match="augur generate: cannot run inside a callback of the run under way"):
+        augur.train(SMALL, f"run.dir={tmp_path}", on_step=wait)
+    assert augur.Run(tmp_path).step == 1
+    run = augur.train(SMALL, f"run.dir={tmp_path}")  # it was saved, and the lock is free
+    assert run.finished
+
+
+def test_the_page_of_a_run_in_progress_is_written_at_once(tmp_path):
+    pages = []
+
+    def look(metrics):
+        pages.append(augur.Run(tmp_path).report().path.read_text(encoding="utf-8"))
+
+    augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=1", on_step=look)
+    assert len(pages) == 1 and "unfinished" not in pages[0][:100] and "<html" in pages[0]
+
+
+def test_damaged_files_of_a_run_are_told_and_left_out(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    with open(copy / "metrics.jsonl", "a") as file:
+        file.write('{}\n{"step": "x", "data": {}}\n{"step": 9, "data": 3}\n[1]\n')
+    (copy / "config.yaml").write_bytes((copy / "config.yaml").read_bytes() + b"# \xff\n")
+    damaged = augur.Run(copy)
+    with pytest.warns(UserWarning, match=r"metrics.jsonl:5: is damaged and left out"):
+        assert damaged.step == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert damaged.history == run.history and damaged.finished and "step 3" in repr(damaged)
+    (copy / "metrics.jsonl").unlink()
+    (copy / "metrics.jsonl").mkdir()
+    with pytest.raises(augur.Error, match=r"metrics.jsonl: cannot be read: Is a directory"):
+        _ = damaged.metrics
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: augur.train({"run.dir": "runs/a\0b"}), "config: holds a NUL character"),
+        (lambda: augur.generate(MODEL, [[1, 2], [3, "x"]], max_tokens=1), "prompts:2: "),
+    ],
+)
+def test_messages_are_about_what_was_passed(call, said):
+    with pytest.raises(augur.Error, match=said):
+        call()
+
+
+@pytest.mark.parametrize("callback", [lambda: None, lambda a, b, c: None])
+def test_a_callback_of_other_arguments_is_refused_before_the_first_step(tmp_path, callback):
+    with pytest.raises(augur.Error, match="^on_step: .*; give a function of a step's metrics"):
+        augur.train(SMALL, f"run.dir={tmp_path}/run", on_step=callback)
+    assert not (tmp_path / "run").exists()

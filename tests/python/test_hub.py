@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -267,3 +268,29 @@ def test_a_damaged_index_in_the_cache_is_passed_over(home):
     (snapshot / "model.safetensors.index.json").write_text("{")
     done = run(home, "generate", "someone/tiny", "--prompt", "1", "--max-tokens", "1")
     assert done.stderr == ""
+
+
+def test_a_further_call_in_the_same_process_looks_again(home, tmp_path):
+    model = {path.name: path.read_bytes() for path in (ROOT / "models" / "tiny").iterdir()}
+    ref = home / "hub" / "models--someone--tiny" / "refs" / "main"
+    lay_out(home / "hub", "models", "someone/tiny", NEWER, model)
+    ref.write_text(COMMIT)
+    script = f"""
+import pathlib, augur
+def train(name):
+    settings = ["train.steps=0", "eval.files=[]", "run.threads=1", "log.console=false", "model.path=someone/tiny"]
+    run = augur.train("{ROOT}/recipes/quickstart.yaml", *settings, f"run.dir={tmp_path}/{{name}}")
+    return (run.path / "config.yaml").read_text().count("someone/tiny@{NEWER}")
+print(train("first"))
+pathlib.Path("{ref}").write_text("{NEWER}")
+print(train("second"))
+"""
+    environment = os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "1" and "0" in done.stdout.split()
+
+
+def test_a_revision_that_the_cache_lacks_is_named(home):
+    done = run(home, "prompts", "hf://someone/sums@nope", check=False)
+    assert done.returncode == 2 and "the revision nope is not in the cache" in done.stderr
