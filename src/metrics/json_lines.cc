@@ -14,8 +14,8 @@ bool ReadJsonLines(const std::filesystem::path& path,
   const std::string name = path.filename().string();
   const MappedFile file(path);
   std::string_view rest = file.text();
-  int64_t number = 0, damaged = 0;
-  std::string first_damage;
+  int64_t number = 0;
+  DamagedLines damaged(name);
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view line = rest.substr(0, end);
@@ -26,14 +26,17 @@ bool ReadJsonLines(const std::filesystem::path& path,
     try {
       take(ParseJson(line, where), where);
     } catch (const Error& error) {
-      if (damaged++ == 0) first_damage = error.what();
+      damaged.Add(error);
     }
   }
-  if (damaged > 0) {
-    notes->push_back(fmt::format("{}: {} damaged {} left out (the first: {})", name, damaged,
-                                 damaged == 1 ? "line" : "lines", first_damage));
-  }
+  damaged.Note(notes);
   return true;
+}
+
+void DamagedLines::Note(Notes* notes) const {
+  if (count_ == 0) return;
+  notes->push_back(fmt::format("{}: {} damaged {} left out (the first: {})", file_, count_,
+                               count_ == 1 ? "line" : "lines", first_));
 }
 
 Json ReadJsonFile(const std::filesystem::path& path, Notes* notes) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 
 namespace augur {
@@ -18,6 +19,21 @@ using Notes = std::vector<std::string>;
 // out and counted in one note. Returns false where there is no such file.
 bool ReadJsonLines(const std::filesystem::path& path,
                    const std::function<void(const Json& line, const std::string& where)>& take, Notes* notes);
+
+// The lines of a file that could not be taken: counted, the first with its fault.
+class DamagedLines {
+ public:
+  explicit DamagedLines(std::string file) : file_(std::move(file)) {}
+  void Add(const Error& fault) {
+    if (count_++ == 0) first_ = fault.what();
+  }
+  int64_t count() const { return count_; }
+  void Note(Notes* notes) const;
+
+ private:
+  std::string file_, first_;
+  int64_t count_ = 0;
+};
 
 // A whole JSON file; null, with a note, where it is damaged, and without one where it is absent.
 Json ReadJsonFile(const std::filesystem::path& path, Notes* notes);

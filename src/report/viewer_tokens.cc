@@ -34,8 +34,6 @@ int Flags(const TokenRecord& token) {
 }
 
 struct ShownResponse {
-  int64_t step = 0;
-  uint32_t draw = 0;  // those with the smallest stay
   size_t size = 0;
   Json json;
   std::map<int32_t, std::string> texts;
@@ -72,11 +70,9 @@ std::string Beginning(const std::string& text) {
   return std::string(part.substr(0, part.size() - IncompleteUtf8Suffix(part))) + " …";
 }
 
-ShownResponse Show(const ResponseRecord& record, int64_t index, bool all_supports, size_t budget) {
+ShownResponse Show(const ResponseRecord& record, bool all_supports, size_t budget) {
   const size_t most_tokens = std::max<size_t>(64, budget / kBytesPerToken);
   ShownResponse shown;
-  shown.step = record.step;
-  shown.draw = Philox::At(kSampleKey, static_cast<uint64_t>(index), 0).word[0];
   Json tokens = Json::array();
   for (const TokenRecord& token : record.tokens) {
     if (tokens.size() == most_tokens) break;
@@ -95,17 +91,6 @@ ShownResponse Show(const ResponseRecord& record, int64_t index, bool all_support
                 {"tokens", std::move(tokens)}};
   shown.size = shown.json.dump(-1, ' ', true).size();
   return shown;
-}
-
-// Leaves out the responses drawn last until the rest fits.
-void Shrink(size_t budget, std::vector<ShownResponse>* responses) {
-  size_t total = 0;
-  for (const ShownResponse& r : *responses) total += r.size;
-  while (total > budget && responses->size() > 1) {
-    const auto last = std::ranges::max_element(*responses, {}, &ShownResponse::draw);
-    total -= last->size;
-    responses->erase(last);
-  }
 }
 
 // A line's step, which stands before its tokens. The text `"step":` occurs in no string: there its quotes are
@@ -146,6 +131,42 @@ std::optional<int64_t> LastStepUpTo(std::string_view text, int64_t step) {
   return StepAt(text, before == std::string_view::npos ? 0 : before + 1);
 }
 
+// A response's line in tokens.jsonl.
+struct RecordedLine {
+  int64_t step = 0;
+  uint32_t draw = 0;  // those with the smallest are shown
+  size_t number = 0;  // from 1
+  std::string_view text;
+};
+
+ResponseRecord ParseResponse(const RecordedLine& line) {
+  const std::string where = fmt::format("{}:{}", kTokenRecordsFile, line.number);
+  return ResponseFromJson(ParseJson(line.text, where), where);
+}
+
+std::vector<RecordedLine> FindLines(std::string_view text, DamagedLines* damaged) {
+  std::vector<RecordedLine> lines;
+  size_t number = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    RecordedLine line{.number = ++number, .text = text.substr(at, end - at)};
+    at = end + 1;
+    if (line.text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    try {
+      const std::optional<int64_t> step = StepAt(line.text, 0);
+      line.step = step ? *step : ParseResponse(line).step;
+    } catch (const Error& error) {
+      damaged->Add(error);
+      continue;
+    }
+    // Several responses share a step; only a step further back is a repetition.
+    if (!lines.empty() && line.step < lines.back().step) ForgetFrom(line.step, &lines);
+    line.draw = Philox::At(kSampleKey, number, 0).word[0];
+    lines.push_back(line);
+  }
+  return lines;
+}
+
 std::string_view WholeLines(const MappedFile& file) {
   return file.text().substr(0, file.text().rfind('\n') + 1);
 }
@@ -166,43 +187,45 @@ Json Packed(std::vector<ShownResponse> responses, int64_t recorded, bool all_sup
 
 Json ReadViewerTokens(const std::filesystem::path& run, size_t budget, Notes* notes) {
   const std::filesystem::path path = run / kTokenRecordsFile;
-  std::error_code absent;
-  const bool all_supports = static_cast<double>(std::filesystem::file_size(path, absent)) <=
-                            kLineOverPage * static_cast<double>(budget);
-  std::vector<ShownResponse> responses;
-  int64_t recorded = 0, index = 0;
+  if (!std::filesystem::is_regular_file(path)) return nullptr;
+  const MappedFile file(path);
+  const bool all_supports =
+      static_cast<double>(file.text().size()) <= kLineOverPage * static_cast<double>(budget);
+  DamagedLines damaged(path.filename().string());
+  std::vector<RecordedLine> lines = FindLines(file.text(), &damaged);
+  // Only what is shown is parsed: a file of a long run holds far more than a page.
+  std::ranges::sort(lines, {}, &RecordedLine::draw);
+  std::vector<std::pair<size_t, ShownResponse>> shown;  // with their places in the file
   size_t held = 0;
-  bool drawn = false;
-  ReadJsonLines(
-      path,
-      [&](const Json& line, const std::string& where) {
-        const ResponseRecord record = ResponseFromJson(line, where);
-        // Several responses share a step; only a step further back is a repetition.
-        if (!responses.empty() && record.step < responses.back().step) ForgetFrom(record.step, &responses);
-        responses.push_back(Show(record, index++, all_supports, budget));
-        ++recorded;
-        held += responses.back().size;
-        if (held > 2 * budget) {  // bounds the memory; the final cut is below
-          Shrink(budget, &responses);
-          held = budget;
-          drawn = true;
-        }
-      },
-      notes);
-  if (responses.empty()) return nullptr;
-  const size_t before = responses.size();
-  Shrink(budget, &responses);
+  bool all = true;
+  for (const RecordedLine& line : lines) {
+    try {
+      ShownResponse response = Show(ParseResponse(line), all_supports, budget);
+      all = shown.empty() || held + response.size <= budget;
+      if (!all) break;
+      held += response.size;
+      shown.emplace_back(line.number, std::move(response));
+    } catch (const Error& error) {
+      damaged.Add(error);
+    }
+  }
+  damaged.Note(notes);
+  if (shown.empty()) return nullptr;
   if (!all_supports) {
     notes->push_back(
         "token viewer: to keep the page small, probabilities are shown for tokens outside the trust region "
         "only");
   }
-  if (drawn || responses.size() < before) {
+  if (!all) {
     notes->push_back(fmt::format(
         "token viewer: to keep the page small, {} of {} recorded responses are shown, drawn at random",
-        responses.size(), recorded));
+        shown.size(), lines.size()));
   }
-  return Packed(std::move(responses), recorded, all_supports);
+  std::ranges::sort(shown, {}, &std::pair<size_t, ShownResponse>::first);
+  std::vector<ShownResponse> responses;
+  for (auto& [_, response] : shown) responses.push_back(std::move(response));
+  const size_t recorded = all ? responses.size() : lines.size();
+  return Packed(std::move(responses), static_cast<int64_t>(recorded), all_supports);
 }
 
 std::vector<int64_t> RecordedSteps(const std::filesystem::path& run, size_t limit) {
@@ -230,19 +253,24 @@ Json ReadTokensOfStep(const std::filesystem::path& run, int64_t step, size_t bud
   const auto wanted = LastStepUpTo(text, step);
   if (!wanted) return nullptr;
   std::vector<ShownResponse> responses;
+  size_t held = 0;
+  int64_t recorded = 0;
   for (size_t at = FirstLineFrom(text, *wanted); at < text.size();) {
     const std::string_view line = text.substr(at, text.find('\n', at) - at);
+    if (StepAt(line, 0).value_or(*wanted) != *wanted) break;
     at += line.size() + 1;
     try {
       const ResponseRecord record = ResponseFromJson(ParseJson(line, ""), "");
       if (record.step != *wanted) break;
-      responses.push_back(Show(record, static_cast<int64_t>(responses.size()), true, budget));
+      ShownResponse response = Show(record, true, budget);
+      ++recorded;
+      if (!responses.empty() && held + response.size > budget) continue;
+      held += response.size;
+      responses.push_back(std::move(response));
     } catch (const Error&) {
       continue;  // a damaged line is left out
     }
   }
-  const auto recorded = static_cast<int64_t>(responses.size());
-  Shrink(budget, &responses);
   return Packed(std::move(responses), recorded, true);
 }
 
