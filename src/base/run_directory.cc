@@ -1,5 +1,7 @@
 #include "base/run_directory.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -40,7 +42,24 @@ bool IsCheckpoint(const fs::path& directory) {
 
 bool IsRun(const fs::path& directory) {
   return fs::exists(directory / kRunConfig) &&
-         (fs::exists(directory / "metrics.jsonl") || fs::is_directory(directory / kCheckpoints));
+         (fs::exists(directory / "metrics.jsonl") || fs::is_directory(directory / kCheckpoints) ||
+          fs::is_directory(directory / "tensorboard") || fs::exists(directory / ".lock"));
+}
+
+void ThrowFilesOfOthers(const fs::path& directory, const std::vector<std::string>& found) {
+  throw Error(directory.string(),
+              fmt::format("holds files that no run of Augur made and this one would replace: {}",
+                          fmt::join(found, ", ")),
+              "set run.dir to another directory, or move them elsewhere");
+}
+
+void RefuseToReplace(const fs::path& directory, const char* mark, std::initializer_list<const char*> names) {
+  if (fs::exists(directory / mark)) return;
+  std::vector<std::string> found;
+  for (const char* name : names) {
+    if (fs::exists(directory / name) && !fs::is_empty(directory / name)) found.emplace_back(name);
+  }
+  if (!found.empty()) ThrowFilesOfOthers(directory, found);
 }
 
 void RefuseRunDirectory(const fs::path& directory) {

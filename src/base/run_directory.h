@@ -2,6 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <vector>
 
 namespace augur {
 
@@ -16,6 +19,14 @@ inline constexpr const char* kCheckpointState = "state.json";
 bool IsCheckpoint(const std::filesystem::path& directory);
 // A run of `augur train` or `augur sft`, whatever it has come to.
 bool IsRun(const std::filesystem::path& directory);
+
+// Throws Error where the directory holds some of `names`, which no command of Augur made: one leaves `mark`
+// there.
+void RefuseToReplace(const std::filesystem::path& directory, const char* mark,
+                     std::initializer_list<const char*> names);
+// The same for files that were found.
+[[noreturn]] void ThrowFilesOfOthers(const std::filesystem::path& directory,
+                                     const std::vector<std::string>& found);
 
 // Throws Error where the directory is a run, its checkpoints or one of them, saying where a model is to be
 // had.

@@ -87,9 +87,9 @@ void Train(const TrainFlags& options) {
   tell_page_fault();
   if (wandb && page_fault.empty()) wandb->WriteReport(page);
   fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.seconds);
-  if (outcome.before && outcome.after) {
-    fmt::print("held-out avg@{}: {:.1f}% -> {:.1f}%\n", config.eval.samples, 100 * *outcome.before,
-               100 * *outcome.after);
+  if (outcome.after) {
+    const std::string before = outcome.before ? fmt::format("{:.1f}% -> ", 100 * *outcome.before) : "";
+    fmt::print("held-out avg@{}: {}{:.1f}%\n", config.eval.samples, before, 100 * *outcome.after);
   }
   fmt::print("{}\n", DescribeResult(run));
   if (page_fault.empty()) fmt::print("report: {}\n", page.string());

@@ -271,7 +271,7 @@ struct CheckpointSection {
   KEY(std::vector<std::string>, files, {}, kAny, "JSONL or Parquet files; none: no evaluation.")             \
   KEY(int64_t, every, 20, AtLeast(0).MayChange(), "Steps between evaluations; 0: only at the end.")          \
   KEY(bool, at_start, true, MayChange(), "Evaluate before the first step too.")                              \
-  KEY(int64_t, samples, 16, AtLeast(1), "Responses to each prompt.")                                         \
+  KEY(int64_t, samples, 16, AtLeast(1).AtMost(1000000), "Responses to each prompt.")                         \
   KEY(int64_t, prompts, 0, AtLeast(0), "How many prompts of each file, from its beginning; 0: all.")         \
   KEY(double, temperature, 1, AtLeast(0), "0 is greedy.")                                                    \
   KEY(double, top_p, 1, Above(0).AtMost(1),                                                                  \

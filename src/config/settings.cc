@@ -35,6 +35,32 @@ std::string NearestKey(std::string_view key, const FieldList& fields) {
   return NearestName(key, keys);
 }
 
+// Sections that tell which command a file is for.
+constexpr std::pair<std::string_view, std::string_view> kSectionsOfCommands[] = {
+    {"grid", "frontier"},   {"base", "compare"},  {"arms", "compare"}, {"sft", "sft"},
+    {"train", "train"},     {"rollout", "train"}, {"reward", "train"}, {"mask", "train"},
+    {"algorithm", "train"}, {"eval", "train"},    {"audit", "train"}};
+
+bool HasSection(const FieldList& fields, std::string_view name) {
+  return std::ranges::any_of(fields.sections(), [&](const FieldSection& s) { return s.name == name; });
+}
+
+// What was meant by a key that is none here.
+std::string KeyRemedy(std::string_view key, const FieldList& fields) {
+  const std::string_view section = key.substr(0, key.find('.'));
+  if (section.size() < key.size() && !HasSection(fields, section)) {
+    for (const std::string_view own : {"train", "sft"}) {  // what the two commands name alike
+      const std::string twin = fmt::format("{}{}", own, key.substr(section.size()));
+      if (fields.Find(twin) != nullptr) return fmt::format("did you mean '{}'?", twin);
+    }
+    for (const auto& [name, command] : kSectionsOfCommands) {
+      if (name == section)
+        return fmt::format("the section '{}' is one of augur {}; leave it out", name, command);
+    }
+  }
+  return fmt::format("did you mean '{}'?", NearestKey(key, fields));
+}
+
 const Field& FindField(std::string_view key, const FieldList& fields, std::string_view where) {
   if (const Field* field = fields.Find(key)) return *field;
   if (std::ranges::find(kTruncations, key) != std::end(kTruncations)) {
@@ -45,21 +71,13 @@ const Field& FindField(std::string_view key, const FieldList& fields, std::strin
                     key),
         "remove it; evaluation has eval.top_k and eval.top_p");
   }
-  throw Error(where, fmt::format("unknown key {}", Quoted(key)),
-              fmt::format("did you mean '{}'?", NearestKey(key, fields)));
+  throw Error(where, fmt::format("unknown key {}", Quoted(key)), KeyRemedy(key, fields));
 }
-
-// Sections that tell which command a file is for.
-constexpr std::pair<std::string_view, std::string_view> kSectionsOfCommands[] = {
-    {"grid", "frontier"},   {"base", "compare"},  {"arms", "compare"}, {"sft", "sft"},
-    {"train", "train"},     {"rollout", "train"}, {"reward", "train"}, {"mask", "train"},
-    {"algorithm", "train"}, {"eval", "train"},    {"audit", "train"}};
 
 // Before any key is looked at: a file of another command has keys of its own in the sections they share.
 void RefuseFileOfOtherCommand(const YamlNode& document, const std::string& file, const FieldList& fields) {
   for (const auto& [section, command] : kSectionsOfCommands) {
-    const auto known = [name = section](const FieldSection& s) { return s.name == name; };
-    if (std::ranges::any_of(fields.sections(), known)) continue;
+    if (HasSection(fields, section)) continue;
     for (const auto& [key, content] : document.entries) {
       if (!key.is_scalar() || key.scalar != section) continue;
       throw Error(Place(file, key), fmt::format("'{}' belongs to a file of augur {}", section, command),

@@ -106,18 +106,30 @@ def test_a_limit_beyond_the_models_context_is_named(tmp_path, policy):
     said = run_augur("train", config, "rollout.max_tokens=128").stderr
     assert "rollout.max_tokens is 128, and the model's context of 128 tokens ends responses before" in said
     assert "context" not in run_augur("train", config, "rollout.max_tokens=127", "run.resume=never").stderr
+    evaluated = ["eval.files=[task:sort:numbers=4:count=1:seed=3]", "eval.max_tokens=200", "eval.at_start=false"]
+    assert "eval.max_tokens is 200, and" in run_augur("train", config, *evaluated, "run.resume=never").stderr
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lora__targets": "[q_proj]"}, "lora.rank is 0: every weight is trained; set lora.rank"),
-        ({"model__reference": "POLICY"}, "model.reference is not used while algorithm.kl_coef is 0"),
+        ({"lora__targets": "[q_proj]"}, "lora.targets does nothing where lora.rank is 0, and every weight is trained"),
+        ({"model__reference": "POLICY"}, "model.reference does nothing where algorithm.kl_coef is 0"),
+        ({"mask": "clip", "mask.delta": 0.01}, "mask.delta does nothing where mask.proximity is ratio"),
+        ({"mask": "dppo-topk-tv", "mask.clip_low": 0.1}, "mask.clip_low does nothing where mask.proximity is tv"),
+        ({"mask": "clip", "algorithm__loss": "cispo"}, "the section mask does nothing where algorithm.loss is cispo"),
+        ({"algorithm__tis_cap": 3}, "algorithm.tis_cap does nothing where algorithm.loss is masked"),
+        ({"algorithm__kl_estimator": "k1"}, "algorithm.kl_estimator does nothing where algorithm.kl_coef is 0"),
+        ({"algorithm__max_refills": 3}, "algorithm.max_refills does nothing where algorithm.dynamic_sampling is false"),
+        ({"reward__timeout_s": 3}, "reward.timeout_s does nothing where reward.python names no function"),
+        ({"train__min_lr_ratio": 0.1}, "train.min_lr_ratio does nothing where train.schedule is constant"),
+        ({"parallel__replicas": 2}, "parallel.replicas does nothing where the run has one process"),
     ],
 )
 def test_settings_that_do_nothing_by_themselves_are_named(tmp_path, policy, changes, message):
     changes = {key: str(value).replace("POLICY", str(policy)) for key, value in changes.items()}
-    done = run_augur("train", small_config(tmp_path, policy, train__steps=1, **changes))
+    mask = [f"{key}={changes.pop(key)}" for key in list(changes) if key.startswith("mask")]
+    done = run_augur("train", small_config(tmp_path, policy, train__steps=0, **changes), *mask)
     assert done.stderr.count("augur: warning: ") == 1 and message in done.stderr
 
 
@@ -242,3 +254,23 @@ def test_the_time_left_counts_the_step_under_way(tmp_path, policy):
     assert " left" in shown[-1], shown
     process.kill()
     process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("train.lr=1", "did you mean 'sft.lr'?"),
+        ("eval.every=1", "the section 'eval' is one of augur train; leave it out"),
+        ("data.trian=[x]", "did you mean 'data.train'?"),
+    ],
+)
+def test_keys_of_other_commands_are_sent_there(tmp_path, policy, key, remedy):
+    sft = tmp_path / "sft.yaml"
+    sft.write_text(f"model: {{path: {policy}}}\ndata: {{train: [x.jsonl]}}\nsft: {{steps: 1}}\n")
+    done = run_augur("sft", sft, key, check=False)
+    assert done.returncode == 2 and remedy in done.stderr
+
+
+def test_memory_too_small_for_a_page_is_told_with_its_key(tmp_path, policy):
+    done = run_augur("train", small_config(tmp_path, policy), "rollout.memory_share=1e-9", check=False)
+    assert done.returncode == 2 and "(rollout.memory_share, --memory-share)" in done.stderr

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -103,6 +104,13 @@ bool IsNumber(const std::string& text) {
   return text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
+// Whether a change of the configuration, "key: before -> now", is one that no checkpoint can be read with.
+bool ShapesCheckpoint(const std::string& change) {
+  constexpr std::string_view kKeys[] = {"lora.rank:", "lora.targets:", "lora.modules_to_save:",
+                                        "train.optimizer_dtype:", "sft.optimizer_dtype:"};
+  return std::ranges::any_of(kKeys, [&](std::string_view key) { return change.starts_with(key); });
+}
+
 // A configuration as a run writes it, which names every section.
 bool IsSavedConfig(const fs::path& file) {
   if (!fs::is_regular_file(file)) return false;
@@ -136,11 +144,7 @@ void RefuseFilesOfOthers(const fs::path& run) {
   for (const char* name : kLogs) look(name);
   for (const char* name : kResults) look(name);
   std::erase(found, kWandbFile);  // may be there before the configuration is
-  if (found.empty()) return;
-  throw Error(run.string(),
-              fmt::format("holds files that no run of Augur made and this one would replace: {}",
-                          fmt::join(found, ", ")),
-              "set run.dir to another directory, or move them elsewhere");
+  if (!found.empty()) ThrowFilesOfOthers(run, found);
 }
 
 Resume::Resume(const RunSection& run, const CheckpointStore& store)
@@ -253,7 +257,7 @@ bool Resume::LeavesSteps(const ResumePlan& plan, int64_t step) const {
   if (plan.leaves_all || !plan.checkpoint) return plan.leaves_all;
   const std::vector<int64_t> steps = store_.Steps();
   const bool behind = !steps.empty() && steps.back() > step;
-  const bool other = plan.begins || (plan.changed && !plan.same_line);
+  const bool other = plan.begins || (!plan.changed.empty() && !plan.same_line);
   return behind || (other && LastStep(directory_ / kMetricsFile) > step);
 }
 
@@ -293,6 +297,14 @@ void Resume::CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step
 
 void RefuseChanges(const RunSection& run, const fs::path& checkpoint,
                    const std::vector<std::string>& changed) {
+  std::vector<std::string> fixed;
+  std::ranges::copy_if(changed, std::back_inserter(fixed), ShapesCheckpoint);
+  if (!fixed.empty()) {
+    throw Error(
+        checkpoint.string(), fmt::format("was made with another configuration: {}", fmt::join(fixed, ", ")),
+        "what it holds has another shape with that: set it back, set run.dir to another directory, or "
+        "begin anew with run.resume=never");
+  }
   if (changed.empty() || run.resume_changed) return;
   throw Error(checkpoint.string(),
               fmt::format("was made with another configuration or other files: {}", fmt::join(changed, ", ")),

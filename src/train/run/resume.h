@@ -30,9 +30,9 @@ struct ResumePlan {
   std::optional<std::filesystem::path> checkpoint;  // to go on from; none: from the beginning
   std::optional<Line> begins;                       // the line that begins, where one does
   bool leaves_all = false;                          // nothing in the directory is part of the line
-  bool changed = false;         // what lies behind the checkpoint was computed otherwise; the caller's to say
-  bool other_rollouts = false;  // responses that wait in the checkpoint would be made otherwise now
-  bool same_line = false;       // run.resume acted before: what lies behind the checkpoint is of this line
+  std::vector<std::string> changed;  // since the checkpoint, "key: before -> now"; the caller's to say
+  bool other_rollouts = false;       // responses that wait in the checkpoint would be made otherwise now
+  bool same_line = false;  // run.resume acted before: what lies behind the checkpoint is of this line
   std::optional<std::filesystem::path> history;  // whose logs go before the line's own; none: this run's
 };
 

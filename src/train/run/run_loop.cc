@@ -1,6 +1,8 @@
 #include "train/run/run_loop.h"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -87,6 +89,7 @@ class Loop {
   void ExpectSameSetup() const;
   ResumePlan MakePlan(std::optional<Resume>* resume) const;
   void RefuseOtherCommand() const;
+  void RefuseChangesToNothing(const ResumePlan& plan) const;
   std::vector<std::string> Inputs() const;
   std::vector<std::string> DataChanges(const fs::path& checkpoint) const;
   void Load(const fs::path& checkpoint, bool keep_waiting);
@@ -154,7 +157,7 @@ ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
     plan.other_rollouts = !files.empty() || !std::ranges::all_of(changed, ConcernsLearningAlone);
     changed.insert(changed.end(), files.begin(), files.end());
     RefuseChanges(setup_.run, *plan.checkpoint, changed);
-    plan.changed = !changed.empty();
+    plan.changed = changed;
     if (const std::string steps = setup_.schedule_change(*plan.checkpoint / kCheckpointConfig);
         !steps.empty()) {
       Tell("{}: from here on the learning rate follows the schedule of the new number\n", steps);
@@ -194,6 +197,17 @@ void Loop::ExpectSameSetup() const {
   });
 }
 
+// A run that has come to its end takes no step with the new settings: its figures and its model would speak
+// of different ones.
+void Loop::RefuseChangesToNothing(const ResumePlan& plan) const {
+  if (plan.changed.empty() || step_ < setup_.steps || unlogged_) return;
+  throw Error(
+      run_.string(),
+      fmt::format("has come to its last step, {}, with other settings or files: {}", step_,
+                  fmt::join(plan.changed, ", ")),
+      "set them back, raise the number of steps to go on with them, or set run.dir to another directory");
+}
+
 void Loop::Begin() {
   ExpectSameSetup();
   std::optional<Resume> resume;
@@ -203,6 +217,7 @@ void Loop::Begin() {
   } else if (work_.EvaluationDue(0)) {
     unlogged_.emplace();
   }
+  ranks_.OnFirst([&] { RefuseChangesToNothing(plan); });
   if (setup_.single_step && step_ >= setup_.steps) {
     throw Error(run_.string(),
                 fmt::format("the run has come to its last step, {}: there is none to dump", step_),
@@ -390,10 +405,14 @@ Error Loop::OutOfMemoryNow(const std::exception& fault) const {
 
 // Where auto cannot take a GPU that is there.
 void WarnOfUnusedGpu(const RunSection& run) {
-  if (run.device != "auto" || BuiltWithCuda() || !fs::exists("/dev/nvidia0")) return;
-  Tell(
-      "augur: warning: this machine has a GPU, and this build of Augur, made without nvcc, runs on CPUs "
-      "alone; install it again with nvcc on PATH, or say run.device=cpu\n");
+  if (run.device != "auto" || HasUsableGpu() || !fs::exists("/dev/nvidia0")) return;
+  if (!BuiltWithCuda()) {
+    Tell(
+        "augur: warning: this machine has a GPU, and this build of Augur, made without nvcc, runs on CPUs "
+        "alone; install it again with nvcc on PATH, or say run.device=cpu\n");
+  } else if (at::globalContext().hasCUDA()) {
+    Tell("augur: warning: this runs on the CPU; GPU: {}\n", GpuDescription());
+  }
 }
 
 }  // namespace

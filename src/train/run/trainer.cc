@@ -25,6 +25,7 @@
 #include "train/checkpoint/run_state.h"
 #include "train/parallel/stop.h"
 #include "train/run/choose_shard.h"
+#include "train/run/idle_settings.h"
 #include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/run/overlap.h"
@@ -86,26 +87,15 @@ Shard ChooseRunShard(const RlConfig& config) {
 // No response comes near the limit, where overlong shaping lies, for instance.
 void WarnOfShortContext(const RlConfig& config) {
   const int64_t context = ReadModelConfig(config.model.path).max_positions;
-  if (config.rollout.max_tokens < context) return;
-  Tell(
-      "augur: warning: rollout.max_tokens is {}, and the model's context of {} tokens ends responses "
-      "before that; make it smaller\n",
-      config.rollout.max_tokens, context);
-}
-
-// Settings that do nothing without another.
-void WarnOfIdleSettings(const RlConfig& config) {
-  const LoraSection &lora = config.lora, plain;
-  const bool changed = lora.alpha != plain.alpha || lora.targets != plain.targets ||
-                       lora.modules_to_save != plain.modules_to_save;
-  if (changed && lora.rank == 0 && lora.adapter.empty()) {
+  const auto warn = [&](std::string_view key, int64_t tokens) {
+    if (tokens < context) return;
     Tell(
-        "augur: warning: adapters are described, and lora.rank is 0: every weight is trained; set "
-        "lora.rank\n");
-  }
-  if (!config.model.reference.empty() && config.algorithm.kl_coef == 0) {
-    Tell("augur: warning: model.reference is not used while algorithm.kl_coef is 0\n");
-  }
+        "augur: warning: {} is {}, and the model's context of {} tokens ends responses before that; make it "
+        "smaller\n",
+        key, tokens, context);
+  };
+  warn("rollout.max_tokens", config.rollout.max_tokens);
+  if (!config.eval.files.empty()) warn("eval.max_tokens", config.eval.max_tokens);
 }
 
 Model LoadPolicy(const RlConfig& config, at::Device device) {
@@ -248,7 +238,9 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
     CheckEvaluation(config, text_, *eval_prompts_, scorer_, engine_);
   }
   WarnOfShortContext(config);
-  WarnOfIdleSettings(config);
+  for (const std::string& idle : IdleSettings(config, Ranks::World().size())) {
+    Tell("augur: warning: {}\n", idle);
+  }
   if (config.log.console) Tell("responses are scored: {}\n", DescribeNames(verifiers_));
 }
 
