@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/run_directory.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/flag_checks.h"
@@ -110,6 +111,7 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
         run.string(), "holds a run, whose configuration and report an analysis would replace",
         fmt::format("set run.dir to a directory of its own, for example run.dir={}-analysis", run.string()));
   }
+  RefuseToReplace(run, "analysis.json", {"config.yaml", "analysis_tokens.csv", "report.html"});
   std::error_code failed;
   std::filesystem::create_directories(run, failed);
   if (failed) throw Error(run.string(), failed.message(), "set run.dir to a directory that can be written");

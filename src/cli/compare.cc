@@ -10,6 +10,7 @@
 #include "analysis/comparison.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/run_directory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/compare_file.h"
@@ -89,6 +90,10 @@ std::vector<StudyRun> StudyRunsOf(const Plan& plan, const CompareFlags& argument
       overrides.push_back(fmt::format("run.seed={}", seed));
       overrides.push_back(fmt::format("run.dir={}", (plan.dir / name).string()));
       runs.push_back({std::move(name), PinRevisions(ReadRlConfig(arm.config, overrides))});
+      if (runs.back().config.eval.files.empty()) {
+        throw Error(arm.config, "masks are compared by their accuracy, and these runs are not evaluated",
+                    "set eval.files");
+      }
     }
   }
   return runs;
@@ -157,6 +162,7 @@ void RunCompare(const CompareFlags& arguments) {
   const Plan plan = MakePlan(arguments);
   const std::vector<StudyRun> runs = StudyRunsOf(plan, arguments);  // reads every configuration first
   if (arguments.worker) return WorkThrough(runs, {.dir = plan.dir});
+  RefuseToReplace(plan.dir, "compare.json", {"compare.csv", "report.html"});
   for (const StudyRun& run : runs) IsDone(run.config);  // refuses runs of another configuration
   const int64_t workers = StudyWorkers(arguments.workers, runs);
   const CopiesEnd end = workers > 1 ? DealOut("compare", workers, runs) : TrainOneByOne(plan.dir, runs);

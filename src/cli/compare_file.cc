@@ -94,6 +94,10 @@ CompareFile ReadCompareFile(const std::string& path) {
   const YamlNode root = Load(path);
   const std::string stem = fs::path(path).stem().string();
   const YamlNode* arms = root.Find("arms");
+  if (arms == nullptr && root.Find("base") != nullptr) {
+    throw Error(path, "names a base configuration and no arms",
+                "add arms: {NAME: [key=value]}; see augur compare --help");
+  }
   if (arms == nullptr) return {"", {{stem, path, {}, {}}}, {}, 0};
   for (const auto& entry : root.entries) {
     if (std::ranges::find(kKeys, entry.first.scalar) == std::end(kKeys)) {

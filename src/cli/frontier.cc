@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/run_directory.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/flag_checks.h"
@@ -86,6 +87,7 @@ void RunFrontier(const FrontierFlags& flags) {
   const FrontierPlan plan = MakeFrontierPlan(flags.plan);
   const std::vector<StudyRun> runs = StudyRunsOf(plan);
   if (flags.worker) return WorkThrough(runs, {.dir = plan.dir, .keep_weights = flags.keep_weights});
+  RefuseToReplace(plan.dir, "frontier.json", {"frontier.csv", "report.html"});
   for (const StudyRun& run : runs) IsDone(run.config);  // refuses runs of another configuration
   const int64_t workers = flags.draw ? 0 : StudyWorkers(flags.workers, runs);
   const CopiesEnd end = workers > 0 ? DealOut("frontier", workers, runs) : CopiesEnd::kDone;

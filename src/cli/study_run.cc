@@ -61,6 +61,16 @@ bool IsFree(const fs::path& run) {
   }
 }
 
+// Training would take a run with a summary for finished, and its figures are gone.
+void ExpectWholeLog(const RlConfig& config) {
+  const fs::path run = config.run.dir, summary = run / "summary.json";
+  if (fs::exists(run / kBreakdownFile) || !fs::exists(summary)) return;
+  const Json steps = RequireKey(ParseJson(ReadFile(summary), summary.string()), "steps", summary.string());
+  if (steps < config.train.steps || LastStep(run / kMetricsFile) >= config.train.steps) return;
+  throw Error(run.string(), "has come to its last step, and its metrics.jsonl lacks steps",
+              "put the file back, or remove the run's directory: the same command trains it again");
+}
+
 // Whether the run stands at its last step, or broke down. One that ended at fewer steps than are asked for
 // now has not.
 bool HasEnded(const RlConfig& config) {
@@ -78,6 +88,7 @@ bool IsDone(const RlConfig& config) {
   if (!fs::exists(run / "config.yaml")) return false;
   ExpectSameConfig(config);
   ExpectSameInputs(config);
+  ExpectWholeLog(config);
   return HasEnded(config);
 }
 

@@ -200,3 +200,10 @@ def test_a_run_is_not_replaced_by_its_analysis(tmp_path):
 def test_numbers_beyond_reason_are_refused(tmp_path, flag):
     done = analyze(tmp_path / "new", flags=[flag, 2**63 - 1], check=False)
     assert done.returncode == 2 and "is not within" in done.stderr and not (tmp_path / "new").exists()
+
+
+def test_files_of_the_users_own_are_not_replaced(tmp_path):
+    (tmp_path / "config.yaml").write_text("mine")
+    done = analyze(tmp_path, check=False)
+    assert done.returncode == 2 and "this one would replace: config.yaml" in done.stderr
+    assert (tmp_path / "config.yaml").read_text() == "mine"

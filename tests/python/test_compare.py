@@ -219,6 +219,8 @@ def test_a_finished_run_of_other_files_is_not_taken_for_this_one(comparison, tmp
     "text, message",
     [
         ("arms: {a: [mask=clip]}", "base"),
+        ("base: base.yaml\ndir: out", "names a base configuration and no arms; add arms:"),
+        ("base: base.yaml\nset: ['eval.files=[]']\narms: {a: []}", "these runs are not evaluated; set eval.files"),
         ("base: base.yaml\narms: 3", "arms"),
         ("base: base.yaml\narm: {}\narms: {a: []}", "did you mean 'arms'"),
         ("base: base.yaml\narms: {../up: []}", "cannot name an arm"),
@@ -250,3 +252,22 @@ def test_what_a_study_decides_itself_or_cannot_hold_is_refused(comparison, flags
     done = run_augur("compare", comparison, *flags, check=False)
     assert done.returncode == 2 and message in done.stderr
     assert not (comparison.parent / "out").exists()
+
+
+def test_a_finished_run_without_its_figures_is_named(comparison):
+    run_augur("compare", comparison, "--seeds", 1)
+    metrics = next((comparison.parent / "out").rglob("metrics.jsonl"))
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
+    done = run_augur("compare", comparison, "--seeds", 1, check=False)
+    assert done.returncode == 2 and f"{metrics.parent}: has come to its last step" in done.stderr
+    shutil.rmtree(metrics.parent)
+    run_augur("compare", comparison, "--seeds", 1)
+
+
+def test_a_page_of_the_users_own_is_not_replaced(comparison):
+    out = comparison.parent / "mine"
+    out.mkdir()
+    (out / "report.html").write_text("mine")
+    done = run_augur("compare", comparison, "--seeds", 1, "--dir", out, check=False)
+    assert done.returncode == 2 and "no run of Augur made and this one would replace: report.html" in done.stderr
+    assert [path.name for path in out.iterdir()] == ["report.html"]
