@@ -48,7 +48,7 @@ def check_sampling(settings: Mapping[str, Any], where: str = "") -> None:
         neutral = _NEUTRAL.get(name)
         if neutral is not None and value not in neutral:
             raise ValueError(
-                f"{where}{name}: is {value}; the mask compares the trainer's policy with the distribution that "
+                f"{where}{name}: is {value!r}; the mask compares the trainer's policy with the distribution that "
                 f"tokens were sampled from, so that must be softmax(logits / temperature); set {name}={neutral[0]}"
             )
 
@@ -56,7 +56,7 @@ def check_sampling(settings: Mapping[str, Any], where: str = "") -> None:
 def check_temperature(temperature: float, where: str = "") -> None:
     if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature > 0):
         raise ValueError(
-            f"{where}temperature: is {temperature}; the mask needs tokens sampled at a temperature above 0; "
+            f"{where}temperature: is {temperature!r}; the mask needs tokens sampled at a temperature above 0; "
             "set temperature=1.0"
         )
 
@@ -114,18 +114,21 @@ def check_generation_config(config: Any) -> None:  # noqa: ANN401  a transformer
             )
 
 
-# Rates that models keep in their configuration and hand to functions; others have modules.
-_DROPOUT_FIELDS = ("attention_dropout", "hidden_dropout", "dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop")
+# What modules call a rate that they hand to functions; others have a module of torch's for it.
+_DROPOUT_NAMES = ("attention_dropout", "hidden_dropout", "dropout", "activation_dropout", "dropout_rate")
 
 
 def warn_dropout(model: torch.nn.Module) -> None:
     """Says in a line that every pass over the model draws a dropout of its own."""
-    fields = {name: getattr(model.config, name, 0) for name in _DROPOUT_FIELDS}
-    modules = {name: m.p for name, m in model.named_modules() if isinstance(m, torch.nn.Dropout)}
-    rates = [f"{n}={p}" for n, p in (fields | modules).items() if isinstance(p, float) and p > 0]
-    if rates:
+    rates: dict[str, object] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, torch.nn.Dropout):
+            rates[path] = module.p
+        rates |= {f"{path}.{name}".lstrip("."): getattr(module, name, 0) for name in _DROPOUT_NAMES}
+    on = [f"{name}={rate}" for name, rate in rates.items() if isinstance(rate, float) and rate > 0]
+    if on:
         logging.getLogger("augur").warning(
-            f"dropout: {rates[0]}; sampling and training each draw their own, so that they are different policies and "
+            f"dropout: {on[0]}; sampling and training each draw their own, so that they are different policies and "
             "mask/divergence is above 0 at the first update; set it to 0"
         )
 
@@ -133,7 +136,7 @@ def warn_dropout(model: torch.nn.Module) -> None:
 def check_support_size(support_size: int, where: str = "") -> None:
     if isinstance(support_size, bool) or not isinstance(support_size, int) or support_size < 1:
         raise ValueError(
-            f"{where}support_size: is {support_size}; record at least 1 token with the sampled one (20 is usual)"
+            f"{where}support_size: is {support_size!r}; record at least 1 token with the sampled one (20 is usual)"
         )
 
 

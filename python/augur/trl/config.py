@@ -1,5 +1,7 @@
 """The configuration of AugurGRPOTrainer, and what of TRL's configuration the trainers refuse."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -9,7 +11,6 @@ from augur import guards
 from augur.masks import MaskRule
 
 NO_CLIP = 1e9
-_CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 _COLOCATE_LIMIT = 20  # vLLM's default for max_logprobs, which TRL leaves alone in colocate mode
 
 
@@ -29,8 +30,10 @@ class MaskFields:
     )
 
     def settle_rule(self) -> MaskRule:
-        if self.mask_rule in (None, ""):
+        if self.mask_rule is None or (isinstance(self.mask_rule, str) and not self.mask_rule.strip()):
             raise ValueError("mask_rule: is empty; give an augur.MaskRule or a preset's name: 'predictive-kl-exact'")
+        if not isinstance(self.mask_rule, MaskRule | str):
+            self.refuse("mask_rule", "give an augur.MaskRule or a preset's name: 'predictive-kl-exact'")
         rule = self.mask_rule if isinstance(self.mask_rule, MaskRule) else MaskRule.preset(self.mask_rule)
         self.mask_rule = rule.text  # as text it can be logged and saved
         return rule
@@ -42,10 +45,10 @@ class MaskFields:
         guards.check_sampling({name: getattr(self, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")})
 
     def refuse(self, name: str, why: str) -> NoReturn:
-        raise ValueError(f"{name}: is {getattr(self, name)}; {why}")
+        raise ValueError(f"{name}: is {getattr(self, name)!r}; {why}")
 
-    def refuse_clip(self) -> None:
-        for name in ("epsilon", "epsilon_high"):
+    def refuse_clip(self, names: Sequence[str] = ("epsilon", "epsilon_high")) -> None:
+        for name in names:
             if getattr(self, name) not in (None, NO_CLIP):
                 self.refuse(
                     name,
@@ -78,10 +81,16 @@ class AugurGRPOConfig(MaskFields, GRPOConfig):
         super().__post_init__()
         rule = self.settle_rule()
         self.check_recording()
-        if self.delta is not None and rule.dual_clip:
-            self.refuse("delta", "the rule has a dual_clip, which is the same; set one of them")
+        if self.delta is not None:
+            self._check_delta(rule)
         guards.check_generation_kwargs(self.generation_kwargs or {}, self.temperature)
         self._refuse_conflicts()
+
+    def _check_delta(self, rule: MaskRule) -> None:
+        if rule.dual_clip:
+            self.refuse("delta", "the rule has a dual_clip, which is the same; set one of them")
+        if not (isinstance(self.delta, (int, float)) and math.isfinite(self.delta) and self.delta > 1):
+            self.refuse("delta", "it bounds the ratio where the advantage is below 0; set a number above 1, or None")
 
     def _refuse_conflicts(self) -> None:
         if self.vllm_importance_sampling_correction:
@@ -101,8 +110,12 @@ class AugurGRPOConfig(MaskFields, GRPOConfig):
                 "vllm_structured_outputs_regex",
                 "it changes the distribution that tokens are sampled from; leave it out",
             )
-        if self.loss_type in _CLIPPED_LOSSES:
+        if self.loss_type == "cispo":
+            if self.epsilon not in (None, NO_CLIP):
+                self.refuse("epsilon", "cispo caps the ratio by epsilon_high alone; set that")
+        else:
             self.refuse_clip()
+        self.epsilon = NO_CLIP  # also where it was None
         if self.use_vllm and self.vllm_mode == "colocate" and self.support_size > _COLOCATE_LIMIT:
             self.refuse(
                 "support_size",

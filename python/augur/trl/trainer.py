@@ -67,6 +67,8 @@ class AugurGRPOTrainer(GRPOTrainer):
             self._log_two_passes(why)
             exact = self.rule.tail == "exact" and self.rule.direction == "predicted"
             self._reader = SupportReader(causal_lm, self.temperature, self.args.cast_lm_head_to_fp32, exact)
+            if self.args.torch_compile:
+                torch.compiler.reset()  # a graph that was compiled without the reader's hook would not be told of it
         if self.use_vllm:
             self._record_vllm()
         elif self.rollout_func is None:
@@ -154,7 +156,9 @@ class AugurGRPOTrainer(GRPOTrainer):
         columns = self.args.support_size + 1
         given = [extra.pop(name, None) for name in ("support_ids", "support_logprobs")]
         if None not in given:
-            self._responses = [_given_support(*rows, columns) for rows in zip(*given, strict=True)]
+            rows = [_given_support(*row) for row in zip(*given, strict=True)]
+            widest = max([columns, *(row.ids.shape[1] for row in rows)])
+            self._responses = [support.pad_columns(row, widest) for row in rows]
         else:
             self._responses = [recorded.collect(response, columns) for response in logprobs or []]
         if self.rollout_func is not None and not any((r.ids[:, 0] >= 0).any() for r in self._responses):
@@ -270,7 +274,8 @@ class AugurGRPOTrainer(GRPOTrainer):
         self._metrics[mode]["entropy"].append(self._mean(out.entropy))
         if self.beta:
             log_ratio = tokens.reference_logprobs - out.logprobs
-            self._metrics[mode]["kl"].append(self._mean(log_ratio.exp() - log_ratio - 1))
+            kl = log_ratio.exp() - log_ratio - 1
+            self._metrics[mode]["kl"].append(self._mean(torch.where(torch.isfinite(kl), kl, 0)))  # as TRL has it below
         return loss
 
     def _mean(self, values: torch.Tensor) -> float:
@@ -346,7 +351,7 @@ def _loss_mask(batch: dict[str, Any]) -> torch.Tensor:
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
-def _given_support(ids: Any, logprobs: Any, columns: int) -> Support:  # noqa: ANN401  lists or tensors
+def _given_support(ids: Any, logprobs: Any) -> Support:  # noqa: ANN401  lists or tensors
     """What a rollout_func returned for one completion."""
     try:
         given = Support(torch.as_tensor(ids).int(), torch.as_tensor(logprobs).float())
@@ -354,4 +359,4 @@ def _given_support(ids: Any, logprobs: Any, columns: int) -> Support:  # noqa: A
         raise ValueError(_NO_SUPPORT) from error
     if given.ids.dim() != 2 or given.ids.shape != given.logprobs.shape:
         raise ValueError(_NO_SUPPORT)
-    return support.pad_columns(given, columns)
+    return given

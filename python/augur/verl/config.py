@@ -4,7 +4,7 @@ starts work: an error inside an agent loop would be swallowed by the trainer."""
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import verl
@@ -26,7 +26,7 @@ _STRATEGIES = ("fsdp", "fsdp2", "megatron")
 
 def check_mode(mode: str) -> bool:
     """Whether a loss mode is one of Augur's; raises ValueError for one that only looks like it."""
-    if mode not in LOSS_MODES and mode.split("_")[0] == "augur":
+    if mode not in LOSS_MODES and mode.lower().startswith("augur"):
         raise ValueError(f"policy_loss.loss_mode: unknown mode '{mode}'; Augur's are {', '.join(LOSS_MODES)}")
     return mode in LOSS_MODES
 
@@ -39,6 +39,10 @@ def support_size_of(rollout: Any) -> int:  # noqa: ANN401  a DictConfig or verl'
     """rollout.custom is verl's own free field: +actor_rollout_ref.rollout.custom.augur.support_size=20."""
     custom = rollout.get("custom", None) or {}
     settings = custom.get("augur", None) or {}
+    if not isinstance(settings, Mapping | DictConfig):
+        raise ValueError(
+            f"actor_rollout_ref.rollout.custom.augur: is {settings!r}; write custom.augur.support_size={settings!r}"
+        )
     for name in settings:
         if name != "support_size":
             raise ValueError(
@@ -72,16 +76,27 @@ def check_config(config: DictConfig) -> None:
 
 
 def _check_thresholds(actor: DictConfig) -> None:
-    if MaskRule.preset(LOSS_MODES[actor.policy_loss.loss_mode]).proximity == "none":
+    rule = MaskRule.preset(LOSS_MODES[actor.policy_loss.loss_mode])
+    if rule.proximity == "none":
         return
+    dual = actor.get("clip_ratio_c", None)
+    if rule.dual_clip and not (_is_number(dual) and 1 < dual < float("inf")):
+        raise ValueError(
+            f"actor_rollout_ref.actor.clip_ratio_c: is {dual!r}; it is the dual clip, which bounds the ratio where "
+            "A < 0; set a number above 1, or the loss mode augur_clip, which has none"
+        )
     for name in ("clip_ratio_low", "clip_ratio_high"):
         own = actor.get(name, None)
         value = actor.get("clip_ratio", None) if own is None else own
-        if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
+        if not (_is_number(value) and 0 < value < float("inf")):
             raise ValueError(
-                f"actor_rollout_ref.actor.{name}: is {value}; it is the mask's threshold (delta; for a clip its "
+                f"actor_rollout_ref.actor.{name}: is {value!r}; it is the mask's threshold (delta; for a clip its "
                 "distance from 1), for A < 0 (low) and A > 0 (high); set a number above 0"
             )
+
+
+def _is_number(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _check_rollout(rollout: DictConfig, where: str) -> None:
@@ -108,7 +123,8 @@ def _check_rollout(rollout: DictConfig, where: str) -> None:
             f"SGLANG_RETURN_ORIGINAL_LOGPROB: is set, so SGLang's log-probs would lack {where}temperature "
             f"({rollout.temperature}); unset it"
         )
-    limit = OmegaConf.select(rollout, "engine_kwargs.vllm.max_logprobs") or _VLLM_LIMIT
+    limit = OmegaConf.select(rollout, "engine_kwargs.vllm.max_logprobs", default=_VLLM_LIMIT)
+    limit = _VLLM_LIMIT if limit is None else limit
     if rollout.name == "vllm" and limit != -1 and size > limit:
         raise ValueError(
             f"{where}custom.augur.support_size: is {size} and vLLM gives at most {limit} log-probs; set it to {limit} "

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_device_id
 from verl.utils.ulysses import get_ulysses_sequence_parallel_rank, get_ulysses_sequence_parallel_world_size
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 from verl.workers.utils.padding import no_padding_2_padding
 
 from augur.support import Support
-from augur.verl.loss import MaskedLoss, rule_of
+from augur.verl.loss import SUPPORTED_TOKENS, MaskedLoss, rule_of
 
 
 class MaskedEngine:
@@ -26,9 +27,16 @@ class MaskedEngine:
         rule = rule_of(config) if hasattr(config, "policy_loss") else None
         if rule is not None:
             _refuse_hidden_logits(data)
-            _check_support(data)
+            self._count_support(data, _check_support(data))
             loss_function = MaskedLoss(loss_function, rule)
         return super().forward_backward_batch(data, loss_function, forward_only)
+
+    def _count_support(self, data: TensorDict, tokens: torch.Tensor) -> None:
+        """Notes how many response tokens of the mini-batch have a support, on all ranks, as verl counts the tokens."""
+        tokens = tokens.to(get_device_id())
+        if not getattr(self.engine_config, "dynamic_context_parallel", False):
+            torch.distributed.all_reduce(tokens, group=self.get_data_parallel_group())
+        tu.assign_non_tensor(data, **{SUPPORTED_TOKENS: tokens.item()})
 
 
 # verl looks for (device, vendor) before the device alone, under which its own engines are registered.
@@ -100,8 +108,8 @@ def _refuse_hidden_logits(data: TensorDict) -> None:
         )
 
 
-def _check_support(data: TensorDict) -> None:
-    """Here, because an error in the rollout would not end the run."""
+def _check_support(data: TensorDict) -> torch.Tensor:
+    """How many response tokens have a support. Here, because an error in the rollout would not end the run."""
     if "teacher_ids" not in data or "teacher_logprobs" not in data:
         raise ValueError(
             "support: the batch has none; the rollout must record it, so use the agent loops single_turn_agent or "
@@ -122,3 +130,4 @@ def _check_support(data: TensorDict) -> None:
             "support: the recorded tokens are not those of the batch; something between generation and loss reorders "
             "or edits responses, which the mask cannot follow"
         )
+    return known.sum()

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
+from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import ActorConfig
 from verl.workers.utils.padding import no_padding_2_padding
@@ -35,6 +36,8 @@ def rule_of(config: ActorConfig) -> MaskRule | None:
     high = config.clip_ratio if config.clip_ratio_high is None else config.clip_ratio_high
     preset = LOSS_MODES[mode]
     rule = MaskRule.preset(preset)
+    if rule.proximity == "none":
+        return rule
     if rule.proximity == "ratio":
         dual = config.clip_ratio_c if rule.dual_clip else 0
         return MaskRule.preset(f"{preset} clip_low={low} clip_high={high} dual_clip={dual}")
@@ -62,7 +65,7 @@ def masked_policy_loss(
             "algorithm.rollout_correction: gives importance weights, but the ratio is already taken against the "
             "rollout's policy; set rollout_is=null and rollout_rs=null"
         )
-    keep, missing = mask
+    keep, _ = mask
     live = keep & response_mask.bool()
     log_ratio = (log_prob - old_log_prob).detach().clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
     # Selected twice: a token that does not count contributes nothing, whatever its ratio or log-prob is.
@@ -71,10 +74,7 @@ def masked_policy_loss(
     losses = torch.where(live, -advantages * ratio * (1 + slope), 0)
     info = config.global_batch_info if config is not None else {}
     loss = agg_loss(loss_mat=losses, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **info)
-    count = response_mask.sum().clamp(min=1)
-    kl = torch.where(response_mask.bool() & torch.isfinite(log_ratio), -log_ratio, 0).sum() / count
-    masked = (response_mask.bool() & ~keep & ~missing).sum() / count
-    return loss, {"actor/pg_clipfrac": masked.item(), "actor/ppo_kl": kl.item(), "actor/pg_clipfrac_lower": 0.0}
+    return loss, {"actor/pg_clipfrac_lower": 0.0}  # the others need what the whole mini-batch has (MaskedLoss)
 
 
 for _mode in LOSS_MODES:
@@ -112,29 +112,38 @@ class MaskedLoss:
         advantages, counted = fields["advantages"], fields["response_mask"].bool()
         flags = torch.where(advantages < 0, down, up).to(torch.uint8)
         missing = flags.bitwise_and(_MISSING).bool()
-        keep = (flags.bitwise_and(1).bool() | (advantages == 0)) & ~missing
+        still = (advantages == 0) & ~missing  # kept by every criterion
+        flags = torch.where(still, flags.bitwise_and(_OUTSIDE).bitwise_or(_KEEP), flags)
+        keep = flags.bitwise_and(_KEEP).bool() & ~missing
         token = _mask.set((keep, missing))
         try:
             loss, metrics = self._loss_function(model_output=model_output, data=data, dp_group=dp_group)
         finally:
             _mask.reset(token)
         log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
-        ratio = (log_prob - fields["old_log_probs"]).clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT).exp()
-        decision = Decision(ratio, divergence, divergence, keep, flags)  # the direction enters no metric
-        sums = support.mask_sums(Decision(*(x[counted] for x in decision)))
-        return loss, metrics | _global_means(sums, data)
+        log_ratio = (log_prob - fields["old_log_probs"]).clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
+        decision = Decision(log_ratio.exp(), divergence, divergence, keep, flags)  # the direction enters no metric
+        means = support.mask_metrics(support.mask_sums(Decision(*(x[counted] for x in decision))))
+        known = counted & torch.isfinite(log_ratio)
+        means["actor/pg_clipfrac"] = means["mask/masked"]
+        means["actor/ppo_kl"] = support.Metric(-log_ratio[known].double().sum().item(), counted.sum().item())
+        return loss, metrics | _global_means(means, data)
 
 
 _OUTPUTS = ("augur_flags_up", "augur_flags_down", "augur_divergence")
-_MISSING = 32
+_KEEP, _OUTSIDE, _MISSING = 1, 2, 32
+SUPPORTED_TOKENS = "augur_supported_tokens"  # of the mini-batch on all ranks: what the engine notes
+_OF_ALL_TOKENS = ("mask/missing", "actor/ppo_kl")  # the others are means over those that have a support
 
 
-def _global_means(sums: torch.Tensor, data: TensorDict) -> dict[str, Metric]:
-    """mask/* as means over the response tokens of the whole mini-batch, however it is split: like verl's pg_loss, each
-    micro-batch gives its share."""
+def _global_means(means: dict[str, support.Metric], data: TensorDict) -> dict[str, Metric]:
+    """Means over the tokens of the whole mini-batch, however it is split: like verl's pg_loss, each micro-batch gives
+    its share."""
     tokens, dp_size = data["batch_num_tokens"], data["dp_size"]
     if tokens is None:
-        return {k: Metric(AggregationType.MEAN, m.value) for k, m in support.mask_metrics(sums).items()}
+        return {name: Metric(AggregationType.MEAN, mean.value) for name, mean in means.items()}
     tokens = tokens.item() if isinstance(tokens, torch.Tensor) else tokens
-    shares = {name: m.numerator * dp_size / max(tokens, 1) for name, m in support.mask_metrics(sums).items()}
+    supported = tu.get_non_tensor_data(data=data, key=SUPPORTED_TOKENS, default=tokens)
+    counts = {name: tokens if name in _OF_ALL_TOKENS else supported for name in means}
+    shares = {name: mean.numerator * dp_size / max(counts[name], 1) for name, mean in means.items()}
     return {name: Metric(AggregationType.SUM, share) for name, share in shares.items()}

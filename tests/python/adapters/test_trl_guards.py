@@ -10,6 +10,7 @@ import trl
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from peft import LoraConfig
+from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 import augur.trl
@@ -42,15 +43,23 @@ from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_toke
         ({"generation_kwargs": {"logit_bias": {3: 1.0}}}, r"^generation_kwargs.logit_bias: may change"),
         ({"support_size": 0}, r"^support_size: is 0"),
         ({"support_size": 2.5}, r"^support_size: is 2.5"),
+        ({"support_size": "8"}, r"^support_size: is '8'"),
         ({"mask_rule": "predictive-kl-agregated"}, "predictive-kl-aggregated"),
         ({"mask_rule": ""}, r"^mask_rule: is empty; give"),
+        ({"mask_rule": "  "}, r"^mask_rule: is empty; give"),
+        ({"mask_rule": 3}, r"^mask_rule: is 3; give an augur.MaskRule"),
+        ({"delta": 0.0}, r"^delta: is 0.0; it bounds the ratio where .*; set a number above 1"),
+        ({"delta": 1.0}, r"^delta: is 1.0; it bounds the ratio"),
+        ({"delta": float("inf")}, r"^delta: is inf; it bounds the ratio"),
         ({"mask_rule": "clip-dual", "delta": 2.0}, r"^delta: is 2.0; the rule has a dual_clip"),
         ({"vllm_importance_sampling_correction": True}, r"^vllm_importance_sampling_correction: is True; .* False"),
         ({"off_policy_mask_threshold": 0.5}, r"^off_policy_mask_threshold: is 0.5; mask_rule decides"),
         ({"use_transformers_continuous_batching": True}, r"^use_transformers_continuous_batching: .*no log-probs"),
-        ({"vllm_structured_outputs_regex": "a+"}, r"^vllm_structured_outputs_regex: is a\+"),
+        ({"vllm_structured_outputs_regex": "a+"}, r"^vllm_structured_outputs_regex: is 'a\+'"),
         ({"epsilon": 0.2}, r"^epsilon: is 0.2; .*mask_rule='clip clip_low=0.2 clip_high=0.28'"),
         ({"epsilon_high": 0.28}, r"^epsilon_high: is 0.28"),
+        ({"loss_type": "cispo", "epsilon": 0.5}, r"^epsilon: is 0.5; cispo caps the ratio by epsilon_high alone"),
+        ({"loss_type": "sapo", "epsilon": 0.3}, r"^epsilon: is 0.3; mask_rule takes the place"),
     ],
     ids=str,
 )
@@ -105,6 +114,19 @@ def test_dropout_which_every_pass_draws_anew_is_told(tmp_path, caplog, model, pe
     make_trainer(tmp_path, model=make_qwen3(**model), peft_config=peft_config)
     (line,) = [m for m in caplog.messages if m.startswith("dropout: ")]
     assert rate in line and "set it to 0" in line
+
+
+def test_dropout_that_is_off_is_not_told(caplog):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=32, n_embd=16, n_layer=1, n_head=2))
+    guards.warn_dropout(model)
+    (line,) = [m for m in caplog.messages if m.startswith("dropout: ")]
+    assert "=0.1; sampling and training" in line
+    for module in model.modules():  # as TRL's disable_dropout does
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0
+    caplog.clear()
+    guards.warn_dropout(model)
+    assert caplog.messages == []
 
 
 def trainer_on_gpus(tmp_path, monkeypatch, settled):

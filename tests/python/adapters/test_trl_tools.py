@@ -4,7 +4,7 @@ import pytest
 import torch
 from trl.trainer import grpo_trainer
 
-from augur import MaskRule
+from augur import MaskRule, support
 from augur.trl import AugurGRPOTrainer
 from fake_vllm import fake_vllm  # noqa: F401  a fixture
 from test_trl_training import LoggingTrainer, full_logits, history
@@ -198,6 +198,23 @@ def test_a_rollout_function_may_give_the_support_itself(tmp_path, fake_vllm):  #
     trainer.train()
     check_support(trainer, trainer.seen[0])
     assert history(trainer, "mask/missing") == [0]
+
+
+def test_supports_of_a_rollout_function_may_differ_in_width(tmp_path, fake_vllm):  # noqa: F811
+    fake_vllm()
+
+    def given(prompts, trainer):
+        out = rollout(trainer, prompts)
+        sources = [row[0].source for row in out["logprobs"]]
+        wide = [support.pad_columns(source, 21 if i % 2 else 25) for i, source in enumerate(sources)]
+        wide = [support.Support(*(torch.cat([x, x[-1:]]) for x in s)) for s in wide]  # for the token of its own
+        for s in wide:
+            s.ids[-1], s.logprobs[-1] = -1, -torch.inf
+        return out | {"support_ids": [s.ids for s in wide], "support_logprobs": [s.logprobs for s in wide]}
+
+    trainer = make_rollout_trainer(tmp_path, given)
+    trainer.train()
+    assert trainer.seen[0]["support_ids"].shape[-1] == 25 and history(trainer, "mask/missing") == [0]
 
 
 @pytest.mark.parametrize(

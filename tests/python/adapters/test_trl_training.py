@@ -7,11 +7,12 @@ import pytest
 import torch
 from peft import LoraConfig, PromptEncoderConfig, PromptTuningConfig
 from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM
+from trl import GRPOConfig, GRPOTrainer
 
 from augur import MaskRule
 from augur.trl import AugurGRPOTrainer
 from reference import token_losses
-from tiny_trl import VOCAB, make_data, make_qwen3, make_trainer
+from tiny_trl import VOCAB, count_digits, make_data, make_qwen3, make_tokenizer, make_trainer
 
 SMALL = dict(
     vocab_size=VOCAB,
@@ -355,7 +356,7 @@ def test_one_pass_and_trls_own_head_give_tokens_without_support_no_kl(tmp_path):
     for trainer in (one, other):
         torch.manual_seed(3)
         trainer.train()
-    for name in ("loss", "grad_norm", "mask/missing", "mask/masked"):
+    for name in ("loss", "grad_norm", "kl", "mask/missing", "mask/masked"):
         assert history(one, name) == pytest.approx(history(other, name), rel=1e-3, abs=2e-5), name
     assert max(history(one, "kl")) > 1e-3
 
@@ -395,3 +396,14 @@ def test_checkpoints_resume(tmp_path):
     resumed = make_trainer(tmp_path, max_steps=6)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     assert resumed.state.global_step == 6
+
+
+def test_a_compiled_model_reads_the_support_also_after_plain_trl_was_compiled(tmp_path):
+    """torch.compile does not look at hooks: a graph of the same model without the reader's would be taken."""
+    compiled = {"torch_compile": True, "torch_compile_backend": "eager", "max_steps": 1}
+    sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 7}
+    plain = GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, save_strategy="no", report_to=[], **sizes, **compiled)
+    GRPOTrainer(make_qwen3(), count_digits, plain, make_data(), processing_class=make_tokenizer()).train()
+    trainer = make_trainer(tmp_path, one_pass=False, **compiled)
+    trainer.train()
+    assert history(trainer, "mask/divergence")[0] < 1e-5

@@ -110,6 +110,11 @@ def test_launch_scripts_say_how_they_are_used(script, arguments):
             "engine_kwargs.vllm.logprobs_mode: is raw_logprobs; .*set it to processed_logprobs",
         ),
         ("actor_rollout_ref.rollout.custom.augur.support_size", 0, "custom.augur.support_size: is 0"),
+        ("actor_rollout_ref.rollout.custom.augur", 20, "custom.augur: is 20; write custom.augur.support_size=20"),
+        ("actor_rollout_ref.rollout.engine_kwargs.vllm.max_logprobs", 0, "is 20 and vLLM gives at most 0"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "augur-clip", "unknown mode 'augur-clip'"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "Augur", "unknown mode 'Augur'"),
+        ("actor_rollout_ref.actor.clip_ratio_low", True, "actor.clip_ratio_low: is True; it is the mask's threshold"),
         ("actor_rollout_ref.rollout.custom.augur.support", 20, "custom.augur.support: there is no such setting"),
         ("actor_rollout_ref.actor.clip_ratio_high", 0, "actor.clip_ratio_high: is 0; it is the mask's threshold"),
         ("actor_rollout_ref.actor.clip_ratio_low", -1, "actor.clip_ratio_low: is -1; it is the mask's threshold"),
@@ -137,6 +142,24 @@ def test_refused_settings_name_the_key_the_reason_and_the_remedy(script_config, 
         verl.utils.config.validate_config(config, use_reference_policy=False, use_critic=False)
     with pytest.raises(ValueError, match=message):
         verl.trainer.constants_ppo.get_ppo_ray_runtime_env(config)
+
+
+@pytest.mark.parametrize("value", [0, 1.0, True, float("inf")])
+def test_a_dual_clip_that_cannot_be_is_refused(script_config, value):
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    config.actor_rollout_ref.actor.policy_loss.loss_mode = "augur_clip_dual"
+    check_config(config)
+    OmegaConf.update(config, "actor_rollout_ref.actor.clip_ratio_c", value)
+    with pytest.raises(ValueError, match="actor.clip_ratio_c: is .*; set a number above 1"):
+        check_config(config)
+
+
+def test_a_rule_without_a_threshold_takes_none(script_config):
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    config.actor_rollout_ref.actor.policy_loss.loss_mode = "augur_none"
+    config.actor_rollout_ref.actor.clip_ratio_low = -3
+    check_config(config)
+    assert rule_of(config.actor_rollout_ref.actor).proximity == "none"
 
 
 def test_more_log_probs_than_vllms_default_need_its_limit_raised(script_config):

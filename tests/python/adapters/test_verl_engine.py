@@ -155,7 +155,7 @@ def test_shards_of_a_sequence_decide_as_the_whole(model_path, shards):
 def test_metrics_do_not_depend_on_the_micro_batches(model_path):
     one, four = (check_updates(model_path, "augur", updates=2, micro_batch_size_per_gpu=size)[-1] for size in (4, 1))
     for name, value in one.items():
-        if name.startswith("mask/"):
+        if name.startswith("mask/") or name in ("actor/pg_clipfrac", "actor/ppo_kl"):
             assert value == pytest.approx(four[name], rel=1e-4, abs=1e-7), name
 
 
@@ -170,6 +170,26 @@ def test_tokens_without_support_get_no_gradient_and_are_counted(model_path):
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
     assert metrics["mask/missing"] == pytest.approx(4 / batch["response_mask"].sum().item())
     assert metrics["actor/pg_clipfrac"] == metrics["mask/masked"] == 0
+
+
+@pytest.mark.parametrize("size", [4, 1])
+def test_means_are_over_the_tokens_that_have_a_support(model_path, size):
+    """The policy is that of the rollout: its ratio is 1, however many tokens lack a support."""
+    batch = cached_batch(model_path).clone()
+    batch["teacher_ids"][:2, PROMPT + 1 :], batch["teacher_logprobs"][:2, PROMPT + 1 :] = -1, -torch.inf
+    worker = make_worker(model_path, actor_config(), micro_batch_size_per_gpu=size)
+    metrics = metrics_of(worker.train_mini_batch(as_verl(batch)))
+    assert metrics["mask/missing"] > 0.2 and metrics["mask/ratio"] == pytest.approx(1, abs=1e-4)
+
+
+def test_criteria_do_not_disagree_on_a_token_whose_advantage_is_0(model_path):
+    batch = cached_batch(model_path, drift=0.6).clone()
+    config = actor_config("augur_predictive_kl_aggregated", clip_ratio_low=1e-4, clip_ratio_high=1e-4)
+    some = metrics_of(make_worker(model_path, config).train_mini_batch(as_verl(batch)))
+    batch["advantages"].zero_()
+    none = metrics_of(make_worker(model_path, config).train_mini_batch(as_verl(batch)))
+    assert some["mask/disagree"] > 0 and none["mask/disagree"] == none["mask/masked"] == 0
+    assert none["mask/outside"] == pytest.approx(some["mask/outside"]) and none["mask/outside"] > 0
 
 
 def test_a_mini_batch_no_token_of_which_counts_passes(model_path):
