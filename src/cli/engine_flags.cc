@@ -114,9 +114,11 @@ LoadedEngine LoadEngine(const EngineFlags& flags) {
 void AddSamplingFlags(CLI::App* command, SamplingFlags* flags) {
   command->add_option("--max-tokens", flags->max_tokens, "Most tokens in a response")->capture_default_str();
   command->add_option("--samples", flags->samples, "Responses to each prompt")->capture_default_str();
-  command->add_option("--temperature", flags->temperature, "0 is greedy")->capture_default_str();
-  command->add_flag("--greedy", flags->greedy,
-                    "The most likely token at each step; the same as --temperature 0");
+  CLI::Option* temperature =
+      command->add_option("--temperature", flags->temperature, "0 is greedy")->capture_default_str();
+  command
+      ->add_flag("--greedy", flags->greedy, "The most likely token at each step; the same as --temperature 0")
+      ->excludes(temperature);
   command->add_option("--top-k", flags->top_k, "Sample from this many most likely tokens; 0 is off")
       ->capture_default_str();
   command

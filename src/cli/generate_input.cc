@@ -78,6 +78,11 @@ GenerateInput ReadTokenLines(const std::string& file) {
 GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::vector<std::string>& files,
                               const ModelText& text, const DataSection& data) {
   GenerateInput input;
+  if (files.empty() && data.chat != ChatUse::kAlways &&
+      (data.chat_format != DataSection().chat_format || data.thinking != Thinking::kDefault)) {
+    throw Error(data.thinking != Thinking::kDefault ? "--thinking" : "--chat-format",
+                "does nothing to a prompt that is plain text", "add --chat");
+  }
   for (size_t i = 0; i < texts.size(); ++i) {
     Prompt prompt;
     prompt.text = texts[i];

@@ -47,8 +47,8 @@ std::vector<int32_t> ReadTokens(const std::string& text, const ModelConfig& conf
   if (list.empty()) throw Error(where, "\"tokens\" is empty", "give at least one token");
   if (static_cast<int64_t>(list.size()) > config.max_positions) {
     throw Error(where,
-                fmt::format("{} tokens, but the model reads {} (max_position_embeddings)", list.size(),
-                            config.max_positions),
+                fmt::format("{} tokens, but the model reads {} ({})", list.size(), config.max_positions,
+                            config.limited_by_window ? "sliding_window" : "max_position_embeddings"),
                 "shorten the line");
   }
   std::vector<int32_t> tokens;
@@ -163,17 +163,19 @@ class LineScorer {
     const float* score = scores.const_data_ptr<float>();
     std::string answers;
     for (size_t i = 0; i < lines.size(); ++i) {
-      answers += Answer(lines[i], {score, sequences[i].size() - 1});
+      answers += Answer(model, lines[i], {score, sequences[i].size() - 1});
       score += sequences[i].size();  // past the row that would predict the next sequence's first token
     }
     return answers;
   }
 
-  static std::string Answer(size_t line, std::span<const float> scores) {
+  static std::string Answer(const Model& model, size_t line, std::span<const float> scores) {
     for (const float score : scores) {
       if (!std::isfinite(score)) {
+        const bool exact = model.embedding.scalar_type() == at::kFloat;
         throw Error(fmt::format("line {}", line), "a log-probability is not finite",
-                    "the model overflows on this input; try --dtype fp32");
+                    exact ? "the model's weights overflow on this input; take another checkpoint"
+                          : "the model overflows on this input; try --dtype fp32");
       }
     }
     return fmt::format("{{\"logprobs\":[{}]}}\n", fmt::join(scores, ","));

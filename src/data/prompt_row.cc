@@ -40,12 +40,17 @@ const Json* FindColumn(const Json& row, const std::string& named,
 
 Error Missing(const Json& row, std::string_view what, const std::string& named, const std::string& where) {
   std::vector<std::string> names;
-  for (const auto& item : row.items()) names.push_back(item.key());
+  bool empty = false;
+  for (const auto& [name, value] : row.items()) {
+    names.push_back(name + (value.is_null() ? " (null)" : ""));
+    empty |= value.is_null();
+  }
   const std::string_view flag = what == "data source" ? "data-source" : what;
   const std::string sought = named.empty() ? "" : fmt::format(" in the column \"{}\"", named);
   return Error(where, fmt::format("no {}{}", what, sought),
-               fmt::format("the row has {}; name the column of the {} (data.{}_key, or --{}-key)",
-                           names.empty() ? "no columns" : fmt::format("{}", fmt::join(names, ", ")), what,
+               fmt::format("the row has {}; {}name the column of the {} (data.{}_key, or --{}-key)",
+                           names.empty() ? "no columns" : fmt::format("{}", fmt::join(names, ", ")),
+                           empty ? "fill it in or remove the row, or " : "", what,
                            flag == "data-source" ? "data_source" : flag, flag));
 }
 

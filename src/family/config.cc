@@ -139,6 +139,7 @@ void ReadWindow(const Reader& reader, const FamilyTraits& family, ModelConfig* c
   if (family.window == Window::kAllLayers) {
     const bool none = reader.Find("sliding_window") == nullptr && !reader.LeavesOut("sliding_window");
     const int64_t window = none ? kLargest : reader.IntOr("sliding_window", family.sliding_window);
+    config->limited_by_window = window < config->max_positions;
     config->max_positions = std::min(config->max_positions, window);
   } else if (HasWindowedLayers(reader, family.window, config->layers)) {
     throw Error(reader.where(), "attention over a sliding window (use_sliding_window) is not supported",

@@ -41,7 +41,8 @@ struct ModelConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t max_positions = 0;  // no more than a window of attention, where there is one
+  int64_t max_positions = 0;       // no more than a window of attention, where there is one
+  bool limited_by_window = false;  // rather than by max_position_embeddings
   double rms_norm_eps = 1e-6;
   bool tied_head = false;
   bool qkv_bias = false;

@@ -41,7 +41,7 @@ int64_t Engine::State::AllowedPages() const {
     throw Error("rollout memory",
                 fmt::format("{} bytes for keys and values, but {} tokens take {}", bytes,
                             backend->page_tokens(), page),
-                "give the rollout more memory");
+                "give the rollout more memory (rollout.memory_share, --memory-share)");
   }
   return bytes / page;
 }

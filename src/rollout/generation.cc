@@ -97,7 +97,7 @@ void Generation::Enqueue(std::span<const GenerateRequest> requests) {
       fault = Error(request.where,
                     fmt::format("the prompt has {} tokens, but the memory for keys and values holds {}",
                                 length, pool_.pages() * setting_.backend.page_tokens()),
-                    "shorten it or give the rollout more memory")
+                    "shorten it or give the rollout more memory (rollout.memory_share, --memory-share)")
                   .what();
     }
     for (int64_t s = 0; s < options_.samples; ++s) {
@@ -358,7 +358,8 @@ void Generation::MakeRoom() {
     Finish(sample, FinishReason::kFailed,
            Error(sample->group->request->where,
                  fmt::format("the memory for keys and values is full at {} tokens", sample->cached),
-                 "ask for fewer tokens or give the rollout more memory")
+                 "ask for fewer tokens or give the rollout more memory (rollout.memory_share, "
+                 "--memory-share)")
                .what());
     running_.erase(running_.begin());
     return;

@@ -150,6 +150,22 @@ def test_logits_that_overflow_name_the_prompt(tmp_path):
     rollouts, done = generate(tmp_path, "--max-tokens", 4, prompts=PROMPTS[:1], check=False)
     assert done.returncode == 2 and rollouts[0]["finish_reason"] == "failed"
     assert done.stderr.startswith("augur: line 1: ") and "not finite" in done.stderr
+    for dtype, remedy in (("bf16", "try --dtype fp32"), ("fp32", "take another checkpoint")):
+        done = run_augur("score", tmp_path, "--dtype", dtype, stdin='{"tokens":[1,2,3]}\n', check=False)
+        assert done.returncode == 2 and "not finite" in done.stderr and remedy in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--chat-format", "chatml"], "--chat-format: does nothing to a prompt that is plain text; add --chat"),
+        (["--thinking", "true"], "--thinking: does nothing to a prompt that is plain text; add --chat"),
+        (["--greedy", "--temperature", 0.7], "--temperature excludes --greedy"),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(flags, message):
+    done = run_augur("generate", ROOT / "models" / "tiny", "--prompt", "1 2 =", *flags, check=False)
+    assert done.returncode == 2 and message in done.stderr
 
 
 @pytest.mark.parametrize(

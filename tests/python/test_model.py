@@ -251,7 +251,7 @@ def test_keys_left_out_stand_for_the_familys_defaults(tmp_path):
 
 def test_a_window_over_all_layers_limits_what_the_model_reads(tmp_path):
     make_model("mistral-window").save_pretrained(tmp_path)
-    assert "201 tokens, but the model reads 200" in refusal(tmp_path, as_lines(make_sequences([201])))
+    assert "201 tokens, but the model reads 200 (sliding_window)" in refusal(tmp_path, as_lines(make_sequences([201])))
     score(tmp_path, make_sequences([200]))
 
 
