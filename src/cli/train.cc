@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/stop_signals.h"
 #include "cli/commands.h"
@@ -27,6 +28,9 @@ struct TrainFlags {
   bool print_config = false;
   TrainOptions train;
 };
+
+// A long run's page takes seconds. Between two of them lies at least this many times what one takes.
+constexpr double kPageRarity = 30;
 
 void Train(const TrainFlags& options) {
   const StopSignals signals;  // main.cc has held back those that came before
@@ -54,17 +58,24 @@ void Train(const TrainFlags& options) {
   const auto tell_page_fault = [&] {
     if (!page_fault.empty()) Tell("augur: warning: the report was not written: {}\n", page_fault);
   };
+  Clock::time_point page_written;
+  double page_seconds = 0;  // that the last one took
   const auto write_page = [&] {
+    const auto start = Clock::now();
     try {
       WriteReport({&run, 1}, page);
       page_fault.clear();
+      page_written = Clock::now();
+      page_seconds = SecondsSince(start);
     } catch (const Stopped&) {
       throw;
     } catch (const std::exception& fault) {
       page_fault = fault.what();
     }
   };
-  train.evaluated = write_page;
+  train.evaluated = [&] {
+    if (SecondsSince(page_written) > kPageRarity * page_seconds) write_page();
+  };
   TrainOutcome outcome;
   try {
     ranks.OnFirst([&] {
