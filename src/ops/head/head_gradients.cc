@@ -42,13 +42,15 @@ void HeadGradients::AddWeight(const GradientRows& rows) {
   }
   hidden = Factor(hidden);
   if (weight_part_.defined()) {
-    at::mm_out(weight_part_, transposed, hidden);
+    ProductInto(weight_part_, transposed, hidden);
     started_ ? sum.add_(weight_part_) : sum.copy_(weight_part_);
   } else if (sum.scalar_type() != hidden.scalar_type()) {
     started_ ? at::addmm_out(sum, sum, transposed, hidden, sum.scalar_type())
              : at::mm_out(sum, transposed, hidden, sum.scalar_type());
+  } else if (started_) {
+    at::addmm_out(sum, sum, transposed, hidden);
   } else {
-    started_ ? at::addmm_out(sum, sum, transposed, hidden) : at::mm_out(sum, transposed, hidden);
+    ProductInto(sum, transposed, hidden);
   }
   started_ = true;
 }

@@ -49,7 +49,10 @@ Fp8Rows MakeFp8Input(Before before, const at::Tensor& source, const at::Tensor& 
 }
 
 at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (!MultipliesInFloat(x)) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  if (!MultipliesInFloat(x)) {
+    const at::Tensor rows = RowsOfCommonShape(x, weight.size(0));
+    return at::linear(rows, weight, bias.defined() ? Optional(bias) : Optional()).narrow(0, 0, x.size(0));
+  }
   at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
   ProductInto(out, x, weight.t(), bias);
   return out;
@@ -138,7 +141,8 @@ at::Tensor LinearWeightGradient(const at::Tensor& grad, const at::Tensor& x, boo
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const LinearOptions& options, const std::vector<LowRank>& low_rank) {
-  if (!options.fp8 && low_rank.empty() && !MultipliesInFloat(x)) return Multiply(x, weight, bias);
+  const bool plain = !options.fp8 && low_rank.empty() && !MultipliesInFloat(x) && !CompilesShapes(x);
+  if (plain) return Multiply(x, weight, bias);
   return Apply(kNothing, x, {}, 0, weight, bias, options.fp8, low_rank);
 }
 

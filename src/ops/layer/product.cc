@@ -1,12 +1,28 @@
 #include "ops/layer/product.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#include "base/round_up.h"
 #include "kernels/simd/isa.h"
 
 namespace augur {
 namespace {
+
+// Rows are padded up to a multiple of this.
+constexpr int64_t kCommonRows = 64;
+// Multiplications that take longer than the kernel for their shape does.
+constexpr double kLargeProduct = 1e10;
+
+// a b, whose tokens, a's rows or, where it is a transposed matrix, its columns, are padded.
+at::Tensor Multiply(const at::Tensor& a, const at::Tensor& b) {
+  if (!CompilesShapes(a)) return at::mm(a, b);
+  if (a.stride(0) == 1 && a.stride(1) > 1) {
+    return at::mm(RowsOfCommonShape(a.t(), b.size(1)).t(), RowsOfCommonShape(b, a.size(0)));
+  }
+  return at::mm(RowsOfCommonShape(a, b.size(1)), b).narrow(0, 0, a.size(0));
+}
 
 bool HasBfloat16() {
   const Isa isa = CurrentIsa();
@@ -19,16 +35,33 @@ bool MultipliesInFloat(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && !HasBfloat16();
 }
 
+bool CompilesShapes(const at::Tensor& x) {
+  const Isa isa = CurrentIsa();
+  return x.is_cpu() && x.scalar_type() == at::kBFloat16 && (isa == Isa::kAvx512Bf16 || isa == Isa::kAmx);
+}
+
+at::Tensor RowsOfCommonShape(const at::Tensor& x, int64_t columns) {
+  const int64_t rows = x.size(0), width = x.size(1), padded = RoundUp(rows, kCommonRows);
+  const bool worth = static_cast<double>(padded * width) * static_cast<double>(columns) < kLargeProduct;
+  if (padded == rows || !worth || !CompilesShapes(x)) return x;
+  at::Tensor more = at::empty({padded, width}, x.options());
+  more.narrow(0, 0, rows).copy_(x);
+  more.narrow(0, rows, padded - rows).zero_();
+  return more;
+}
+
 at::Tensor Factor(const at::Tensor& x) { return MultipliesInFloat(x) ? x.to(at::kFloat) : x; }
 
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b) {
-  return at::mm(Factor(a), Factor(b)).to(a.scalar_type());
+  return Multiply(Factor(a), Factor(b)).to(a.scalar_type());
 }
 
 void ProductInto(at::Tensor out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   const at::Tensor left = Factor(a), right = Factor(b);
   if (left.scalar_type() != out.scalar_type()) {
     out.copy_(bias.defined() ? at::addmm(Factor(bias), left, right) : at::mm(left, right));
+  } else if (!bias.defined() && CompilesShapes(left)) {
+    out.copy_(Multiply(left, right));
   } else if (bias.defined()) {
     at::addmm_out(out, bias, left, right);
   } else {
