@@ -13,8 +13,8 @@ bool MultipliesInFloat(const at::Tensor& x);
 // x as it is multiplied: itself, or its values in float32.
 at::Tensor Factor(const at::Tensor& x);
 
-// Whether products of this tensor's type are oneDNN's, which compiles a kernel for each shape that it meets: up
-// to 5 ms, where a small model's product takes half of one, and batches differ in their tokens.
+// Whether products of this tensor's type are oneDNN's, which compiles a kernel for each shape that it meets:
+// up to 5 ms, where a small model's product takes half of one, and batches differ in their tokens.
 bool CompilesShapes(const at::Tensor& x);
 // x [n, k], where it is one of these and its product with k * columns numbers is small, with rows of zeros up
 // to a number that other batches have, too.
