@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/layer/attention.h"
+#include "kernels/layer/attention_rows.h"
 #include "kernels/layer/small_gemm.h"
 #include "kernels/simd/float_lanes.h"
 #include "kernels/simd/simd.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int kKeyBlock = 64;
 constexpr int kRowTarget = 64;  // query rows of a block, all heads of a group together
+constexpr int kLongestRow = 256;
 
 // The queries of one block: `tokens` of one sequence from `begin`, for every head of one key/value group. Row
 // h * tokens + i is head h of the group at token begin + i.
@@ -39,22 +41,16 @@ Group MakeGroup(const AttentionShape& shape, int64_t sequence, int kv_head) {
   return {start, shape.cu_seqlens[sequence + 1] - start, kv_head, kv_head * heads, heads};
 }
 
-// rows x head_dim floats at `to`, padded with zeros to a whole panel.
-template <typename T>
-void LoadRow(const T* from, int head_dim, float scale, float* to) {
-  for (int d = 0; d < head_dim; ++d) to[d] = scale * static_cast<float>(from[d]);
-  for (int d = head_dim; d < RoundUpToPanel(head_dim); ++d) to[d] = 0;
-}
-
 template <typename T>
 void LoadQueries(const AttentionShape& shape, const Group& group, const QueryBlock& block,
                  TokenRows<const T> rows, float scale, float* to) {
   const int width = RoundUpToPanel(shape.head_dim);
+  const auto load = AttentionRowsOf<T>().load;
   for (int h = 0; h < group.heads; ++h) {
     for (int i = 0; i < block.tokens; ++i) {
       const T* from = rows.data + (group.start + block.begin + i) * rows.stride +
                       static_cast<int64_t>(group.first_head + h) * shape.head_dim;
-      LoadRow(from, shape.head_dim, scale, to + static_cast<int64_t>(h * block.tokens + i) * width);
+      load(from, shape.head_dim, scale, width, to + static_cast<int64_t>(h * block.tokens + i) * width);
     }
   }
 }
@@ -70,9 +66,10 @@ template <typename T>
 void LoadKeys(const AttentionShape& shape, const Group& group, TokenRows<const T> rows, int64_t begin,
               int count, float* to) {
   const int width = RoundUpToPanel(shape.head_dim);
+  const auto load = AttentionRowsOf<T>().load;
   for (int j = 0; j < count; ++j) {
-    LoadRow(KeyRow(shape, group, rows, begin + j), shape.head_dim, 1.0f,
-            to + static_cast<int64_t>(j) * width);
+    load(KeyRow(shape, group, rows, begin + j), shape.head_dim, 1.0f, width,
+         to + static_cast<int64_t>(j) * width);
   }
 }
 
@@ -80,9 +77,15 @@ void LoadKeys(const AttentionShape& shape, const Group& group, TokenRows<const T
 template <typename T>
 void LoadKeysTransposed(const AttentionShape& shape, const Group& group, TokenRows<const T> rows,
                         int64_t begin, int count, float* to) {
+  const auto load = AttentionRowsOf<T>().load;
+  float row[kLongestRow];
   for (int j = 0; j < count; ++j) {
     const T* from = KeyRow(shape, group, rows, begin + j);
-    for (int d = 0; d < shape.head_dim; ++d) to[d * kKeyBlock + j] = static_cast<float>(from[d]);
+    for (int first = 0; first < shape.head_dim; first += kLongestRow) {
+      const int width = std::min(kLongestRow, shape.head_dim - first);
+      load(from + first, width, 1.0f, width, row);
+      for (int d = 0; d < width; ++d) to[(first + d) * kKeyBlock + j] = row[d];
+    }
   }
   for (int j = count; j < RoundUpToPanel(count); ++j) {
     for (int d = 0; d < shape.head_dim; ++d) to[d * kKeyBlock + j] = 0;
@@ -181,14 +184,12 @@ template <typename T>
 void StoreOutputs(const AttentionShape& shape, const Group& group, const QueryBlock& block,
                   const ForwardScratch& x, TokenRows<T> out, float* lse) {
   const int width = RoundUpToPanel(shape.head_dim);
+  const auto store = AttentionRowsOf<T>().store;
   for (int r = 0; r < group.heads * block.tokens; ++r) {
     const int64_t token = group.start + block.begin + r % block.tokens;
     const int head = group.first_head + r / block.tokens;
     T* to = out.data + token * out.stride + static_cast<int64_t>(head) * shape.head_dim;
-    const float scale = 1.0f / x.sum[r];
-    for (int d = 0; d < shape.head_dim; ++d) {
-      to[d] = FromFloat<T>(x.out[static_cast<int64_t>(r) * width + d] * scale);
-    }
+    store(x.out.data() + static_cast<int64_t>(r) * width, shape.head_dim, 1.0f / x.sum[r], to);
     lse[token * shape.heads + head] = x.most[r] + std::log(x.sum[r]);
   }
 }
@@ -242,14 +243,13 @@ template <typename T>
 void ComputeDelta(const AttentionShape& shape, const Group& group, TokenRows<const T> out,
                   TokenRows<const T> grad_out, std::vector<float>* delta) {
   delta->resize(group.length * group.heads);
+  const auto dot = AttentionRowsOf<T>().dot;
   for (int64_t i = 0; i < group.length; ++i) {
     for (int h = 0; h < group.heads; ++h) {
       const int64_t head = static_cast<int64_t>(group.first_head + h) * shape.head_dim;
       const T* a = out.data + (group.start + i) * out.stride + head;
       const T* b = grad_out.data + (group.start + i) * grad_out.stride + head;
-      float sum = 0;
-      for (int d = 0; d < shape.head_dim; ++d) sum += static_cast<float>(a[d]) * static_cast<float>(b[d]);
-      (*delta)[i * group.heads + h] = sum;
+      (*delta)[i * group.heads + h] = dot(a, b, shape.head_dim);
     }
   }
 }
@@ -286,10 +286,11 @@ template <typename T>
 void StoreKeyGrads(const AttentionShape& shape, const Group& group, int64_t begin, int count,
                    const float* from, TokenRows<T> to) {
   const int width = RoundUpToPanel(shape.head_dim);
+  const auto store = AttentionRowsOf<T>().store;
   for (int j = 0; j < count; ++j) {
     T* row = to.data + (group.start + begin + j) * to.stride +
              static_cast<int64_t>(group.kv_head) * shape.head_dim;
-    for (int d = 0; d < shape.head_dim; ++d) row[d] = FromFloat<T>(from[j * width + d]);
+    store(from + static_cast<int64_t>(j) * width, shape.head_dim, 1.0f, row);
   }
 }
 
@@ -297,12 +298,11 @@ template <typename T>
 void StoreQueryGrads(const AttentionShape& shape, const Group& group, const QueryBlock& block, float scale,
                      const float* from, TokenRows<T> to) {
   const int width = RoundUpToPanel(shape.head_dim);
+  const auto store = AttentionRowsOf<T>().store;
   for (int r = 0; r < group.heads * block.tokens; ++r) {
     T* row = to.data + (group.start + block.begin + r % block.tokens) * to.stride +
              static_cast<int64_t>(group.first_head + r / block.tokens) * shape.head_dim;
-    for (int d = 0; d < shape.head_dim; ++d) {
-      row[d] = FromFloat<T>(scale * from[static_cast<int64_t>(r) * width + d]);
-    }
+    store(from + static_cast<int64_t>(r) * width, shape.head_dim, scale, row);
   }
 }
 

@@ -1,15 +1,17 @@
 #include <vector>
 
+#include "kernels/layer/norm_kernels.h"
 #include "kernels/layer/rms_norm.h"
-#include "kernels/layer/rms_norm_row.h"
 #include "kernels/layer/row_chunks.h"
 
 namespace augur {
 namespace {
 
 template <typename T>
-void Load(const T* from, int64_t width, float* to) {
-  for (int64_t i = 0; i < width; ++i) to[i] = static_cast<float>(from[i]);
+std::vector<float> AsFloats(const T* from, int64_t width) {
+  std::vector<float> values(width);
+  for (int64_t i = 0; i < width; ++i) values[i] = static_cast<float>(from[i]);
+  return values;
 }
 
 }  // namespace
@@ -17,36 +19,23 @@ void Load(const T* from, int64_t width, float* to) {
 template <typename T>
 void RmsNormForwardCpu(int64_t rows, int64_t width, const T* x, const T* weight, float eps, T* y,
                        float* inverse) {
-#pragma omp parallel
-  {
-    std::vector<float> row(width);
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < rows; ++r) {
-      Load(x + r * width, width, row.data());
-      inverse[r] = InverseRms(row.data(), width, eps);
-      T* to = y + r * width;
-      for (int64_t i = 0; i < width; ++i) {
-        to[i] = FromFloat<T>(row[i] * inverse[r] * static_cast<float>(weight[i]));
-      }
-    }
-  }
+  const std::vector<float> scale = AsFloats(weight, width);
+  const NormKernels<T>& kernels = NormKernelsOf<T>();
+  ShareRows(rows, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(ScratchRow(width));
+    kernels.norm(begin, end, width, x, scale.data(), eps, y, inverse, scratch.data());
+  });
 }
 
 template <typename T>
 void RmsNormBackwardCpu(int64_t rows, int64_t width, const T* x, const T* weight, const float* inverse,
                         const T* grad_y, T* grad_x, float* grad_weight) {
+  const std::vector<float> scale = AsFloats(weight, width);
+  const RmsNormBackwardRows<T> all{width, x, grad_y, scale.data(), inverse, grad_x};
+  const NormKernels<T>& kernels = NormKernelsOf<T>();
   SumOverRowChunks(rows, width, grad_weight, [&](int64_t begin, int64_t end, float* partial) {
-    std::vector<float> scratch(3 * width);
-    float* row = scratch.data();
-    float* grad = row + width;
-    float* scale = grad + width;
-    Load(weight, width, scale);
-    for (int64_t r = begin; r < end; ++r) {
-      Load(x + r * width, width, row);
-      Load(grad_y + r * width, width, grad);
-      RmsNormRowBackward(width, row, scale, inverse[r], grad, grad, partial);
-      for (int64_t i = 0; i < width; ++i) grad_x[r * width + i] = FromFloat<T>(grad[i]);
-    }
+    std::vector<float> scratch(2 * ScratchRow(width));
+    kernels.norm_backward(begin, end, all, partial, scratch.data());
   });
 }
 

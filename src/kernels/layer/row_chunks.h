@@ -1,5 +1,7 @@
-// Sums over rows whose order does not depend on the number of threads.
+// Rows shared out among threads, and sums over them whose order does not depend on the number of threads.
 #pragma once
+
+#include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +11,16 @@ namespace augur {
 
 // A fixed division of the rows; threads share the chunks, and partial sums are added in their order.
 inline constexpr int kRowChunks = 16;
+
+// Calls visit(begin, end) for each thread's share of the rows.
+template <typename Visit>
+void ShareRows(int64_t rows, Visit visit) {
+#pragma omp parallel
+  {
+    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+    visit(rows * thread / threads, rows * (thread + 1) / threads);
+  }
+}
 
 // Calls visit(begin, end, partial) for each chunk, in parallel, with a zeroed partial [width] of its own, and
 // writes the sum of the partials to `total`.
