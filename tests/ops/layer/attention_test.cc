@@ -4,6 +4,7 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include "kernels/isa.h"
 #include "ops/compare_gradients.h"
 #include "ops/layer/rms_norm.h"
 #include "ops/layer/swiglu.h"
@@ -16,7 +17,14 @@ struct Case {
   std::vector<int32_t> lengths;
 };
 
-class AttentionTest : public testing::TestWithParam<Case> {};
+const Case kCases[] = {{1, 1, 2, {1}},
+                       {4, 2, 32, {22, 1, 7, 64, 65}},
+                       {9, 3, 64, {130, 21, 200}},
+                       {6, 6, 10, {5, 128, 129}},
+                       {16, 1, 80, {33, 300}},
+                       {2, 1, 256, {70}}};
+
+class LayerTest : public IsaTest {};
 
 void CompareWithReference(const Case& c, bool norms, at::ScalarType dtype, double tolerance) {
   const SequenceLayout layout = MakeLayout(c.lengths, c.head_dim);
@@ -35,24 +43,16 @@ void CompareWithReference(const Case& c, bool norms, at::ScalarType dtype, doubl
   ExpectEqual(call(RotaryAttention), call(RotaryAttentionReference), inputs, tolerance);
 }
 
-TEST_P(AttentionTest, BlockedEqualsPlainSoftmax) {
-  CompareWithReference(GetParam(), false, at::kFloat, 2e-5);
+TEST_P(LayerTest, BlockedAttentionEqualsPlainSoftmax) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.head_dim);
+    CompareWithReference(c, false, at::kFloat, 2e-5);
+    CompareWithReference(c, true, at::kFloat, 2e-5);
+    CompareWithReference(c, true, at::kBFloat16, 3e-2);
+  }
 }
 
-TEST_P(AttentionTest, BlockedEqualsPlainSoftmaxWithQueryAndKeyNorms) {
-  CompareWithReference(GetParam(), true, at::kFloat, 2e-5);
-}
-
-TEST_P(AttentionTest, BlockedEqualsPlainSoftmaxInBfloat16) {
-  CompareWithReference(GetParam(), true, at::kBFloat16, 3e-2);
-}
-
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
-                         testing::Values(Case{1, 1, 2, {1}}, Case{4, 2, 32, {22, 1, 7, 64, 65}},
-                                         Case{9, 3, 64, {130, 21, 200}}, Case{6, 6, 10, {5, 128, 129}},
-                                         Case{16, 1, 80, {33, 300}}, Case{2, 1, 256, {70}}));
-
-TEST(Attention, SurvivesScoresTooLargeForExp) {
+TEST_P(LayerTest, AttentionSurvivesScoresTooLargeForExp) {
   const SequenceLayout layout = MakeLayout({100}, 16);
   const AttentionSettings settings{2, 1, 16, 1e-6};
   const at::Tensor qkv = at::randn({100, 64}) * 100;
@@ -62,16 +62,18 @@ TEST(Attention, SurvivesScoresTooLargeForExp) {
             1e-3);
 }
 
-TEST(RmsNorm, KernelEqualsReference) {
+TEST_P(LayerTest, RmsNormEqualsReference) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const std::vector<at::Tensor> inputs = {at::randn({37, 96}).to(dtype), at::randn({96}).to(dtype)};
-    ExpectEqual([](const auto& x) { return RmsNorm(x[0], x[1], 1e-5); },
-                [](const auto& x) { return RmsNormReference(x[0], x[1], 1e-5); }, inputs,
-                dtype == at::kFloat ? 1e-5 : 2e-2);
+    for (const int64_t width : {96, 77}) {  // a multiple of every vector's width and of none's
+      const std::vector<at::Tensor> inputs = {at::randn({37, width}).to(dtype), at::randn({width}).to(dtype)};
+      ExpectEqual([](const auto& x) { return RmsNorm(x[0], x[1], 1e-5); },
+                  [](const auto& x) { return RmsNormReference(x[0], x[1], 1e-5); }, inputs,
+                  dtype == at::kFloat ? 1e-5 : 2e-2);
+    }
   }
 }
 
-TEST(Swiglu, KernelEqualsReference) {
+TEST_P(LayerTest, SwigluEqualsReference) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const at::Tensor gate_up = (at::randn({19, 70}) * 20).to(dtype);
     ExpectEqual([](const auto& x) { return Swiglu(x[0]); },
@@ -79,6 +81,8 @@ TEST(Swiglu, KernelEqualsReference) {
                 dtype == at::kFloat ? 1e-5 : 2e-2);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Isas, LayerTest, testing::ValuesIn(kIsas), NameOfIsa);
 
 }  // namespace
 }  // namespace augur
