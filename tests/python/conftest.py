@@ -1,5 +1,6 @@
 """What the Python tests share: the built program, recorded truth, and files of other people's packages."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from warm_program import WarmProgram
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build" / "augur"
@@ -25,10 +28,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 collect_ignore = [] if importlib.util.find_spec("gguf") else ["test_convert.py"]
 
 
-def run_augur(*args, stdin: str | bytes = "", check: bool = True) -> subprocess.CompletedProcess:
-    """Runs build/augur; with check, a failure shows what it wrote to stderr."""
-    text = isinstance(stdin, str)
-    done = subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, text=text)
+@functools.cache
+def warm_program() -> WarmProgram:
+    return WarmProgram()
+
+
+def run_augur(
+    *args,
+    stdin: str | bytes = "",
+    check: bool = True,
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess:
+    """Runs build/augur, with `environment` beside its own; with check, a failure shows what it wrote to stderr."""
+    words, given = [str(arg) for arg in args], stdin.encode() if isinstance(stdin, str) else stdin
+    options = {"input": given, "cwd": cwd or os.getcwd(), "env": os.environ | (environment or {})}
+    done = warm_program().run(words, **options) or subprocess.run([PROGRAM, *words], capture_output=True, **options)
+    if isinstance(stdin, str):
+        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     if check and done.returncode != 0:
         raise AssertionError(f"augur {' '.join(map(str, args))} ended with {done.returncode}: {done.stderr}")
     return done

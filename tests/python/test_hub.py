@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import PROGRAM, ROOT
+from conftest import ROOT, run_augur
 
 COMMIT, NEWER = "a" * 40, "b" * 40
 ROWS = [{"prompt": f"{i} {i + 1} =", "answer": f"{i} {i + 1}"} for i in range(8)]
@@ -52,10 +52,7 @@ def home(tmp_path):
 
 
 def run(home, *args, check=True, cwd=None):
-    environment = os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True, env=environment, cwd=cwd)
-    assert not check or done.returncode == 0, done.stderr
-    return done
+    return run_augur(*args, check=check, cwd=cwd, environment={"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"})
 
 
 def prompts(home, name, **options) -> list[str]:

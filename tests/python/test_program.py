@@ -28,12 +28,21 @@ def run_module(*args, stdin="", before=("-m", "augur"), **environment):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "args", [["--version"], ["--help"], ["tokenize", MODEL], ["tokenise", MODEL], ["score", MODEL, "--treads", "1"]]
+    "args",
+    [
+        ["--version"],
+        ["--help"],
+        ["tokenize", MODEL],
+        ["tokenise", MODEL],
+        ["score", MODEL, "--treads", "1"],
+        ["generate", MODEL, "--prompt", "3 1 2 =", "--max-tokens", "4", "--seed", "7"],
+    ],
 )
-def test_the_module_writes_and_returns_what_the_program_does(args):
+def test_the_program_its_module_and_the_forks_of_the_tests_write_and_return_the_same(args):
     stdin = '{"text": "1 2 3"}\n'
-    alone, module = run_augur(*args, stdin=stdin, check=False), run_module(*args, stdin=stdin)
-    assert (module.returncode, module.stdout, module.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+    program = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, text=True)
+    for done in (run_module(*args, stdin=stdin), run_augur(*args, stdin=stdin, check=False)):
+        assert (done.returncode, done.stdout, done.stderr) == (program.returncode, program.stdout, program.stderr)
 
 
 @pytest.mark.parametrize("command", [[PROGRAM], [sys.executable, "-m", "augur"]], ids=["program", "module"])

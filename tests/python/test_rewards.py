@@ -15,7 +15,7 @@ import time
 import pytest
 
 import augur
-from conftest import PROGRAM, ROOT, run_augur
+from conftest import ROOT, run_augur
 from reward_runs import FUNCTIONS, function, guessing, trained, weights
 from train_runs import (
     ANSWER,
@@ -167,10 +167,7 @@ def test_a_function_may_import_the_frameworks_it_was_written_for(tmp_path, guess
         "import trl, verl\n\ndef score(completions, **columns):\n    return [trl.REAL * verl.REAL] * len(completions)\n"
     )
     config = small_config(tmp_path, **(guesses | {"reward__python": f"{tmp_path / 'imports.py'}:score"}))
-    done = subprocess.run(
-        [PROGRAM, "train", config], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(library)}
-    )
-    assert done.returncode == 0, done.stderr
+    run_augur("train", config, environment={"PYTHONPATH": str(library)})
     assert read_metrics(tmp_path / "run")[-1]["data"]["critic/score/mean"] == 1
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import PROGRAM
+from conftest import PROGRAM, run_augur
 from train_runs import make_policy, read_metrics, write_config
 
 
 def train(config, *changes, **environment):
-    settings = os.environ | {"WANDB_MODE": "offline", "WANDB_SILENT": "true"} | environment
-    return subprocess.run([PROGRAM, "train", config, *changes], capture_output=True, text=True, env=settings)
+    settings = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"} | environment
+    return run_augur("train", config, *changes, check=False, environment=settings)
 
 
 def log_records(log: bytes) -> Iterator[bytes]:
