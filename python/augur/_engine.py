@@ -23,11 +23,15 @@ _TRAINS = ("train", "sft")
 _trained: list[str] = []  # in this process
 _trained_before_fork: list[str] = []  # whose threads did not come along: a parallel loop would wait for them for ever
 _in_fork = False
+_forked_amid_call = False  # of another thread, which did not come along
 
 
 def _after_fork() -> None:
-    global _in_fork
-    _in_fork = True
+    global _in_fork, _forked_amid_call, _one_at_a_time
+    _in_fork, _forked_amid_call = True, _one_at_a_time.locked()
+    _one_at_a_time = threading.Lock()
+    _callers.clear()
+    _callback_since.clear()
     _trained_before_fork.extend(_trained)
 
 
@@ -65,22 +69,24 @@ def _run(args: list[str], hooks: Hooks) -> int:
     return codes[0]
 
 
-def _refuse_in_callback(args: list[str]) -> NoReturn:
-    what = f"augur {args[0]}: cannot run inside a callback of the run under way"
-    raise Error(f"{what}; call it after the run, or in another process")
+def _refuse(args: list[str], why: str) -> NoReturn:
+    raise Error(f"augur {args[0]}: {why}; call it after the run, or in another process")
 
 
 @contextmanager
 def _turn(args: list[str]) -> Iterator[None]:
     """Waits until no other call is under way. A callback of that call may be waiting for this one: then neither would
     ever end."""
-    while not _one_at_a_time.acquire(timeout=0.1):
+    turn = _one_at_a_time
+    while not turn.acquire(timeout=0.1):
         if _callback_since and time.monotonic() - _callback_since[0] > _PATIENCE:
-            _refuse_in_callback(args)
+            _refuse(
+                args, f"a callback of the run under way takes over {_PATIENCE:g} s and may be waiting for this call"
+            )
     try:
         yield
     finally:
-        _one_at_a_time.release()
+        turn.release()
 
 
 def busy() -> bool:
@@ -105,11 +111,14 @@ def call(
     for arg in args:
         if "\0" in arg:
             raise Error(f"{arg!r}: holds a NUL character; leave it out")
+    if _forked_amid_call:
+        what = f"augur {args[0]}: cannot run in a fork that was made while a call was under way"
+        raise Error(f"{what}; fork before it, or start the process by multiprocessing's spawn")
     if args[0] in _TRAINS and _trained_before_fork:
         what = f"augur {args[0]}: cannot run in a fork of a process that has trained"
         raise Error(f"{what}; start it by multiprocessing's spawn, or train in the child alone")
     if threading.get_ident() in _callers:
-        _refuse_in_callback(args)
+        _refuse(args, "cannot run inside a callback of the run under way")
     _processes.join()
     messages: list[bytes] = []
     results: list[bytes] = [b"{}"]

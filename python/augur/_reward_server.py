@@ -54,14 +54,19 @@ class RewardServer:
     def close(self) -> None:
         self._ours.shutdown(socket.SHUT_RDWR)  # told also where another fork of this process holds the socket
         self._ours.close()
-        os.waitpid(self._pid, 0)
-        self._closed.set()
+        try:
+            os.waitpid(self._pid, 0)
+        except ChildProcessError:  # where SIGCHLD is ignored
+            pass
+        finally:
+            self._closed.set()
 
 
 def _in_child(work: Callable[[], None]) -> None:
     code = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it learns nothing of its children's ends
         _reward_worker.prepare()
         work()
         code = 0

@@ -154,12 +154,17 @@ def _listed(scores: object, count: int) -> list:
     return scores
 
 
-def _number(value: object) -> float:
+def _finite(value: object) -> float:
     if value is None or isinstance(value, str | bytes):
         raise TypeError(f"{value!r} is no score")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{number} is no score")
+    return number
+
+
+def _score(value: object) -> float:
+    number = _finite(value)
     if abs(number) > _MOST:
         raise ValueError(f"{number} is no score: beyond {_MOST:g} the spread of a group cannot be told")
     return number
@@ -167,7 +172,7 @@ def _number(value: object) -> float:
 
 def _figure(value: object) -> float | None:
     try:
-        return _number(value)
+        return _finite(value)
     except (TypeError, ValueError, OverflowError):  # an array, or not finite: nothing to average
         return None
 
@@ -187,7 +192,7 @@ def result_of(score: object) -> dict:
         score = score["score"]
     elif isinstance(score, list | tuple) and score:
         score = score[0]  # as verl does
-    return {"score": _number(score), "figures": figures, "answer": answer}
+    return {"score": _score(score), "figures": figures, "answer": answer}
 
 
 def _described(error: BaseException) -> dict:

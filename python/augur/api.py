@@ -47,7 +47,7 @@ def train(
             raise Error(f"{text!r}: is not of the form key=value; write e.g. 'train.steps=100'")
     if on_step is not None and not callable(on_step):
         raise Error(f"on_step: {on_step!r} is no function; give one that takes a step's metrics")
-    if inspect.iscoroutinefunction(on_step):
+    if on_step is not None and any(map(inspect.iscoroutinefunction, (on_step, type(on_step).__call__))):
         raise Error(f"on_step: {on_step!r} is a coroutine, which nobody would await; give a plain function")
     bar = _notebook.progress_bar("train")
     if bar:
@@ -91,11 +91,14 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
 
     Of several processes, all call it together; the first gets the responses, the others an empty list.
     """
+    if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+        raise Error(f"prompts: is a {type(prompts).__name__}; give texts, conversations or lists of token ids")
     prompts = [_plain(prompt) for prompt in ([prompts] if isinstance(prompts, str | Mapping) else prompts)]
     if _is_tokens(prompts) or (prompts and all(isinstance(message, Mapping) for message in prompts)):
         prompts = [prompts]
     if not prompts:
         return []
+    columns = 1 + _count("top_logprobs", options.get("top_logprobs"))
     is_tokens = [_is_tokens(prompt) for prompt in prompts]
     if any(is_tokens):
         is_tokens = [known or prompt == [] for known, prompt in zip(is_tokens, prompts, strict=True)]
@@ -107,13 +110,13 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
         file, output = Path(scratch) / "prompts.jsonl", Path(scratch) / "rollouts.jsonl"
         file.write_text(_json_lines("prompts", ({key: prompt} for prompt in prompts)), encoding="utf-8")
         try:
-            call(["generate", fspath(model), flag, fspath(file), "--output", fspath(output), *_flags(options)])
+            call(["generate", _path("model", model), flag, fspath(file), "--output", fspath(output), *_flags(options)])
         except Error as error:
             raise Error(_about_prompts(str(error), file)) from None
         if not _processes.is_first():
             return []
         with open(output, encoding="utf-8") as lines:
-            rollouts = [_rollout(json.loads(line), 1 + int(options.get("top_logprobs") or 0)) for line in lines]
+            rollouts = [_rollout(json.loads(line), columns) for line in lines]
         for rollout in rollouts:
             if "error" in rollout:
                 rollout["error"] = _about_prompts(rollout["error"], file)
@@ -138,6 +141,8 @@ def evaluate(
     """
     with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as (function, server):
         file = Path(scratch) / "data.jsonl"
+        if isinstance(data, bytes) or not isinstance(data, str | PathLike | Iterable):
+            raise Error(f"data: is a {type(data).__name__}; give rows, a file or a task")
         files = [data] if isinstance(data, str | PathLike | Mapping) else list(data)
         if not files:
             raise Error("data: holds nothing to evaluate on; give rows, a file or a task")
@@ -151,7 +156,8 @@ def evaluate(
         try:
             scored = {"reward": function, **options}
             figures = call(
-                ["eval", fspath(model), "--data", *map(fspath, files), *_flags(scored)], reward_server=server
+                ["eval", _path("model", model), "--data", *(_path("data", file) for file in files), *_flags(scored)],
+                reward_server=server,
             )
         except Error as error:
             raise Error(str(error).replace(fspath(file), "data")) from None
@@ -191,7 +197,7 @@ def _about_prompts(message: str, file: Path) -> str:
 def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], str]]:
     """The configuration as a file, and what makes a message about that file one about `config`."""
     if not isinstance(config, Mapping):
-        return fspath(config), lambda message: message
+        return _path("config", config), lambda message: message
     sections: dict[str, object] = {}
     for key, value in config.items():
         section, _, name = str(key).partition(".")
@@ -217,6 +223,23 @@ def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], st
     if "\\u0000" in text:  # as JSON writes it
         raise Error("config: holds a NUL character; leave it out")
     return fspath(path), lambda message: re.sub(re.escape(fspath(path)) + r"(:\d+)?", "config", message)
+
+
+def _path(name: str, value: object) -> str:
+    """A file's or model's name, which no command may take for a flag."""
+    if not isinstance(value, str | PathLike):
+        raise Error(f"{name}: is a {type(value).__name__}; give a path or a name")
+    path = fspath(value)
+    if not path:
+        raise Error(f"{name}: is empty; give a path or a name")
+    return f"./{path}" if path.startswith("-") else path
+
+
+def _count(name: str, value: object) -> int:
+    try:
+        return int(value or 0)
+    except (TypeError, ValueError):
+        raise Error(f"{name}: {value!r} is no number; give how many") from None
 
 
 def _plain(value: object) -> object:
@@ -262,7 +285,8 @@ def _flags(options: Mapping[str, object]) -> list[str]:
         elif value is True:
             flags.append(flag)
         elif value is not False and value is not None:
-            values = value if isinstance(value, list | tuple | set | frozenset) else [value]
+            value = _plain(value)
+            values = value if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping) else [value]
             flags += [f"{flag}={item}" for item in values]
     return flags
 

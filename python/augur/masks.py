@@ -1,7 +1,9 @@
 """Mask rules and token decisions."""
 
 import json
+import re
 from dataclasses import dataclass, field, fields, make_dataclass
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import torch
@@ -38,9 +40,18 @@ class MaskRule(_RuleFields):
         for name in _NONE_FOR_ZERO:
             if getattr(self, name) == 0:
                 object.__setattr__(self, name, None)
+        for entry in _FIELDS:
+            name, value = entry["name"], getattr(self, entry["name"])
+            if value is None and name not in _NONE_FOR_ZERO:
+                raise ValueError(f"{name}: is None; leave it out for its default, {entry['default']}")
+            if isinstance(value, str) and re.search(r"[\s=]|^$", value):
+                raise ValueError(f"{name}: is {value!r}; give one value")
         words = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) is not None]
         # Kept, and checked, once: building it inside a compiled function would break the graph.
         object.__setattr__(self, "_text", torch.ops.augur.format_rule(" ".join(words)))
+        for entry in _FIELDS:
+            if not entry["choices"] and isinstance(getattr(self, entry["name"]), str):  # as a command line has it
+                object.__setattr__(self, entry["name"], float(getattr(self, entry["name"])))
 
     @classmethod
     def preset(cls, name: str) -> "MaskRule":
@@ -106,6 +117,10 @@ def check_numbers(**numbers: float | None) -> None:
     for name, number in numbers.items():
         whole = name == "vocab_size"
         if number is None or isinstance(number, (int, torch.SymInt) if whole else (int, float, torch.SymFloat)):
+            continue
+        if isinstance(number, Integral if whole else Real):  # numpy's
+            continue
+        if isinstance(number, torch.Tensor) and number.dim() == 0 and not (whole and number.is_floating_point()):
             continue
         raise ValueError(f"{name}: is a {type(number).__name__}; pass a {'whole ' if whole else ''}number")
 

@@ -45,7 +45,11 @@ class Run:
         return fspath(self.path)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, step {self.step}{'' if self.finished else ', unfinished'})"
+        try:
+            state = f"step {self.step}{'' if self.finished else ', unfinished'}"
+        except Error:
+            state = "damaged"
+        return f"Run({str(self.path)!r}, {state})"
 
     @property
     def history(self) -> list[dict]:
@@ -75,9 +79,9 @@ class Run:
         wanted = re.search(r"^(?:train|sft):\n(?:  .*\n)*?  steps: (\d+)$", config, re.MULTILINE)
         try:
             steps = json.loads(_text(summary)).get("steps")
-        except (ValueError, AttributeError):
+            return wanted is None or steps is None or steps >= int(wanted[1])
+        except (ValueError, AttributeError, TypeError, RecursionError):
             raise Error(f"{summary}: is damaged; remove it, and the same training writes it again") from None
-        return wanted is None or steps is None or steps >= int(wanted[1])
 
     @property
     def model_path(self) -> Path:
@@ -86,6 +90,8 @@ class Run:
         if not (path / "config.json").exists():
             if (adapter / "adapter_config.json").exists():
                 return adapter
+            if self.finished:
+                raise Error(f"{path}: is gone; `augur export RUN OUT` makes it of the newest checkpoint")
             raise Error(f"{path}: the run has no model yet, it stands at step {self.step}; train it to its end")
         return path
 
@@ -123,7 +129,7 @@ def _lines(path: Path, **kinds: type) -> Iterator[dict]:
                 return
             try:
                 value = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 value = None
             if isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in kinds.items()):
                 yield value

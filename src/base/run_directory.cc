@@ -6,6 +6,7 @@
 #include <cctype>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
@@ -13,6 +14,10 @@ namespace augur {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What lies in the directories of studies, and what they are.
+constexpr std::pair<const char*, const char*> kStudies[] = {
+    {"analysis.json", "an analysis"}, {"compare.json", "a comparison"}, {"frontier.json", "a frontier"}};
 
 bool HasCheckpoint(const fs::path& directory) {
   std::error_code none;
@@ -47,6 +52,12 @@ bool IsRun(const fs::path& directory) {
 }
 
 void ThrowFilesOfOthers(const fs::path& directory, const std::vector<std::string>& found) {
+  for (const auto& [mark, study] : kStudies) {
+    if (!fs::exists(directory / mark)) continue;
+    throw Error(directory.string(),
+                fmt::format("holds {}, of which this would replace {}", study, fmt::join(found, ", ")),
+                "take another directory");
+  }
   throw Error(directory.string(),
               fmt::format("holds files that no run of Augur made and this one would replace: {}",
                           fmt::join(found, ", ")),
@@ -57,7 +68,8 @@ void RefuseToReplace(const fs::path& directory, const char* mark, std::initializ
   if (fs::exists(directory / mark)) return;
   std::vector<std::string> found;
   for (const char* name : names) {
-    if (fs::exists(directory / name) && !fs::is_empty(directory / name)) found.emplace_back(name);
+    std::error_code none;
+    if (fs::exists(directory / name, none) && !fs::is_empty(directory / name, none)) found.emplace_back(name);
   }
   if (!found.empty()) ThrowFilesOfOthers(directory, found);
 }

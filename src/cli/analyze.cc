@@ -127,8 +127,9 @@ void RunAnalyze(const AnalyzeFlags& arguments) {
     return;
   }
   const AnalyzeResult result = SummarizeSeeds(config, options, folder);
+  WriteFileAtomically(run / "analysis.json",
+                      result.analysis.dump() + "\n");  // the mark of an analysis, first
   WriteFileAtomically(run / "config.yaml", ToYaml(FieldsOf(config)));
-  WriteFileAtomically(run / "analysis.json", result.analysis.dump() + "\n");
   WriteFileAtomically(run / "analysis_tokens.csv", result.csv);
   WriteReport(std::vector{run}, run / "report.html");
   for (const Json& divergence : result.analysis["divergences"]) PrintAnalysis(divergence);

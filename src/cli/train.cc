@@ -58,23 +58,23 @@ void Train(const TrainFlags& options) {
   const auto tell_page_fault = [&] {
     if (!page_fault.empty()) Tell("augur: warning: the report was not written: {}\n", page_fault);
   };
-  Clock::time_point page_written;
+  Clock::time_point page_tried;
   double page_seconds = 0;  // that the last one took
   const auto write_page = [&] {
     const auto start = Clock::now();
     try {
       WriteReport({&run, 1}, page);
       page_fault.clear();
-      page_written = Clock::now();
-      page_seconds = SecondsSince(start);
     } catch (const Stopped&) {
       throw;
     } catch (const std::exception& fault) {
       page_fault = fault.what();
     }
+    page_tried = Clock::now();
+    page_seconds = SecondsSince(start);
   };
   train.evaluated = [&] {
-    if (SecondsSince(page_written) > kPageRarity * page_seconds) write_page();
+    if (SecondsSince(page_tried) > kPageRarity * page_seconds) write_page();
   };
   TrainOutcome outcome;
   try {

@@ -116,7 +116,7 @@ struct DataSection {
   KEY(double, timeout_s, 30, Above(0), "Seconds it may take for one response.")                              \
   KEY(std::string, interpreter, "", kAny,                                                                    \
       "The Python that runs it. Empty: the one that runs Augur, or that Augur was set up with.")             \
-  KEY(double, error_score, 0, kAny,                                                                          \
+  KEY(double, error_score, 0, AtLeast(-1e18).AtMost(1e18),                                                   \
       "The score of a response whose verifier or function failed; such are counted.")                        \
   KEY(double, max_errors, 0.5, AtLeast(0).AtMost(1).MayChange(),                                             \
       "The share of a step's responses whose verifier or function may fail; beyond it, and where all "       \

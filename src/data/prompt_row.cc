@@ -1,6 +1,7 @@
 // How a row of somebody's data set becomes a Prompt.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace augur {
 namespace {
 
 constexpr std::string_view kPlaceholder = "{prompt}";
+// Where they are looked for unless a column is named; answers in an order that depends on their use.
+const std::initializer_list<std::string_view> kPromptColumns = {"prompt", "problem", "question"};
+const std::initializer_list<std::string_view> kAnswerColumns = {"solution", "answer", "label", "completion"};
 
 // The value at a column's name, or at a path with dots; nullptr if there is none or it is null.
 const Json* Find(const Json& row, std::string_view name) {
@@ -39,11 +43,13 @@ const Json* FindColumn(const Json& row, const std::string& named,
 }
 
 Error Missing(const Json& row, std::string_view what, const std::string& named, const std::string& where) {
+  const auto usual = what == "prompt" ? kPromptColumns : kAnswerColumns;
   std::vector<std::string> names;
   bool empty = false;
   for (const auto& [name, value] : row.items()) {
     names.push_back(name + (value.is_null() ? " (null)" : ""));
-    empty |= value.is_null();
+    const bool is_sought = named.empty() ? std::ranges::find(usual, name) != usual.end() : name == named;
+    empty |= value.is_null() && is_sought;
   }
   const std::string_view flag = what == "data source" ? "data-source" : what;
   const std::string sought = named.empty() ? "" : fmt::format(" in the column \"{}\"", named);
@@ -145,7 +151,7 @@ bool TakesPrompt(std::string_view prompt_template) {
 
 Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where) {
   Prompt prompt;
-  const Json* content = FindColumn(row, columns.prompt, {"prompt", "problem", "question"});
+  const Json* content = FindColumn(row, columns.prompt, kPromptColumns);
   if (content == nullptr && columns.prompt.empty() && columns.whole_answers) content = Find(row, "messages");
   const bool countdown = columns.prompt.empty() && content == nullptr && IsCountdown(row);
   if (content == nullptr && !countdown) throw Missing(row, "prompt", columns.prompt, where);

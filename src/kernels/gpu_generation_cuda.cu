@@ -16,9 +16,14 @@ struct Gpu {
 // What the probe was compiled for; 0 where none of it runs on the current GPU.
 int CompiledFor() {
   cudaFuncAttributes built = {};
-  if (cudaFuncGetAttributes(&built, ProbeKernel) == cudaSuccess) return built.ptxVersion;
-  cudaGetLastError();  // which would be taken for a later kernel's
-  return 0;
+  const cudaError_t fault = cudaFuncGetAttributes(&built, ProbeKernel);
+  if (fault == cudaErrorNoKernelImageForDevice || fault == cudaErrorInvalidDeviceFunction ||
+      fault == cudaErrorUnsupportedPtxVersion) {
+    cudaGetLastError();  // which would be taken for a later kernel's
+    return 0;
+  }
+  CheckCuda(fault, kWhat);
+  return built.ptxVersion;
 }
 
 const Gpu& CurrentGpu() {

@@ -27,7 +27,6 @@ class DamagedLines {
   void Add(const Error& fault) {
     if (count_++ == 0) first_ = fault.what();
   }
-  int64_t count() const { return count_; }
   void Note(Notes* notes) const;
 
  private:

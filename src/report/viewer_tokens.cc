@@ -103,7 +103,8 @@ std::optional<int64_t> StepAt(std::string_view text, size_t at) {
   int64_t step = 0;
   const size_t digits = std::min(text.find_first_not_of(' ', at + found + kKey.size()), end);
   const auto read = std::from_chars(text.data() + digits, text.data() + end, step);
-  return read.ec == std::errc() ? std::optional(step) : std::nullopt;
+  const bool whole = read.ec == std::errc() && read.ptr != text.data() + text.size();  // not torn amid digits
+  return whole ? std::optional(step) : std::nullopt;
 }
 
 // Where the first line of `step` or a later one begins; the end where there is none. Steps rise from line to

@@ -73,6 +73,8 @@ TEST(PromptRow, SaysWhatIsMissingOrMistyped) {
       {R"({"prompt": "p"})", "f:1: no answer; the row has prompt"},
       {R"({"prompt": "p", "answer": null})",
        "f:1: no answer; the row has answer (null), prompt; fill it in or remove the row, or name the column"},
+      {R"({"prompt": "p", "note": null})",
+       "f:1: no answer; the row has note (null), prompt; name the column"},
       {R"({})", "f:1: no prompt; the row has no columns"},
       {R"({"prompt": "", "answer": "7"})", "f:1: the prompt is empty"},
       {R"({"prompt": [], "answer": "7"})", "f:1: the prompt has no messages"},

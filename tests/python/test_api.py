@@ -419,6 +419,36 @@ def test_a_run_is_free_when_it_has_ended_whatever_was_forked_meanwhile(tmp_path)
         os.waitpid(sleeping[0], 0)
 
 
+def test_a_fork_made_within_a_run_is_refused_rather_than_left_waiting(tmp_path):
+    ends = []
+
+    def fork(metrics):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            try:
+                augur.generate(MODEL, "1 2 =", max_tokens=1)
+            except augur.Error as error:
+                os._exit(7 if "in a fork that was made while a call was under way" in str(error) else 1)
+            os._exit(2)
+        ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=1", on_step=fork)
+    assert ends == [7]
+
+
+def test_a_function_scores_where_the_ends_of_children_are_ignored(tmp_path):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        run = augur.train(
+            SMALL, f"run.dir={tmp_path}", "train.steps=1", reward=lambda completions, **_: [0.5] * len(completions)
+        )
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert run.finished and run.metrics["critic/score/mean"] == 0.5
+
+
 def test_a_line_that_is_being_written_or_damaged_is_left_out(run, tmp_path):
     copy = augur.Run(shutil.copytree(run.path, tmp_path / "copy"))
     with open(copy.path / "metrics.jsonl", "ab") as file:
@@ -484,7 +514,7 @@ def test_a_call_that_a_callback_waits_for_is_refused(tmp_path, monkeypatch):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(augur.generate, MODEL, "1 2 =", max_tokens=3, threads=1).result()
 
-    with pytest.raises(augur.Error, match="augur generate: cannot run inside a callback of the run under way"):
+    with pytest.raises(augur.Error, match="augur generate: a callback of the run under way takes over 0.5 s"):
         augur.train(SMALL, f"run.dir={tmp_path}", on_step=wait)
     assert augur.Run(tmp_path).step == 1
     run = augur.train(SMALL, f"run.dir={tmp_path}")  # it was saved, and the lock is free
@@ -513,6 +543,10 @@ def test_damaged_files_of_a_run_are_told_and_left_out(run, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert damaged.history == run.history and damaged.finished and "step 3" in repr(damaged)
+    (copy / "summary.json").write_text('{"steps": "x"}')
+    assert repr(damaged) == f"Run({str(copy)!r}, damaged)"
+    with pytest.raises(augur.Error, match="summary.json: is damaged"):
+        _ = damaged.finished
     (copy / "metrics.jsonl").unlink()
     (copy / "metrics.jsonl").mkdir()
     with pytest.raises(augur.Error, match=r"metrics.jsonl: cannot be read: Is a directory"):
@@ -524,6 +558,11 @@ def test_damaged_files_of_a_run_are_told_and_left_out(run, tmp_path):
     [
         (lambda: augur.train({"run.dir": "runs/a\0b"}), "config: holds a NUL character"),
         (lambda: augur.generate(MODEL, [[1, 2], [3, "x"]], max_tokens=1), "prompts:2: "),
+        (lambda: augur.generate(MODEL, b"1 2 ="), "prompts: is a bytes"),
+        (lambda: augur.generate("--help", "1 2 ="), "./--help: not a directory"),
+        (lambda: augur.generate(MODEL, "1 2 =", top_logprobs=[2]), "top_logprobs: .2. is no number"),
+        (lambda: augur.evaluate(MODEL, None), "data: is a NoneType"),
+        (lambda: augur.train(""), "config: is empty"),
     ],
 )
 def test_messages_are_about_what_was_passed(call, said):

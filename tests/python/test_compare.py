@@ -271,3 +271,6 @@ def test_a_page_of_the_users_own_is_not_replaced(comparison):
     done = run_augur("compare", comparison, "--seeds", 1, "--dir", out, check=False)
     assert done.returncode == 2 and "no run of Augur made and this one would replace: report.html" in done.stderr
     assert [path.name for path in out.iterdir()] == ["report.html"]
+    (out / "frontier.json").write_text("{}")
+    done = run_augur("compare", comparison, "--seeds", 1, "--dir", out, check=False)
+    assert done.returncode == 2 and "holds a frontier, of which this would replace report.html" in done.stderr

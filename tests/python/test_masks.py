@@ -218,8 +218,29 @@ def test_a_tail_square_that_no_tail_can_have_is_refused(square, device):
     assert decide(0.01).keep.tolist() == decide(0.49).keep.tolist() == [False, False]
     with pytest.raises(ValueError, match="tail_square: token 1: is .* outside the support is 0.7"):
         decide(square)
+    squares = torch.tensor([0.01, square], device=device)  # that no other tail reads
+    assert augur.decide("predictive-kl-aggregated", behaviour, policy, advantages, 50, squares).keep.tolist() == [
+        False,
+        False,
+    ]
     behaviour[1] = -torch.inf  # a token without a support has no tail to speak of
     assert decide(square).keep.tolist() == [False, False]
+
+
+@pytest.mark.parametrize("value", [None, "kl delta=3", "", "delta=3"])
+def test_a_field_of_a_rule_is_one_value(value):
+    with pytest.raises(ValueError, match="proximity: is "):
+        augur.MaskRule(proximity=value)
+    assert augur.MaskRule(delta="0.1") == augur.MaskRule(delta=0.1)
+
+
+def test_numbers_may_be_numpys_and_torchs():
+    behaviour, advantages = torch.tensor([[0.5, 0.2]]).log(), torch.ones(1)
+    for size in (np.int64(10), torch.tensor(10)):
+        assert augur.decide("predictive-kl-aggregated", behaviour, behaviour, advantages, size).keep.tolist() == [True]
+    for size in (10.0, torch.tensor(10.0), "10"):
+        with pytest.raises(ValueError, match="vocab_size: is a .*; pass a whole number"):
+            augur.decide("predictive-kl-aggregated", behaviour, behaviour, advantages, size)
 
 
 def test_zero_means_none_where_the_text_of_a_rule_says_so():

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from conftest import PROGRAM, ROOT, run_augur
+from warm_program import WarmProgram
 
 MODEL = ROOT / "models" / "tiny"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
@@ -43,6 +45,31 @@ def test_the_program_its_module_and_the_forks_of_the_tests_write_and_return_the_
     program = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, text=True)
     for done in (run_module(*args, stdin=stdin), run_augur(*args, stdin=stdin, check=False)):
         assert (done.returncode, done.stdout, done.stderr) == (program.returncode, program.stdout, program.stderr)
+
+
+def test_a_program_that_hangs_ends_with_its_test(tmp_path):
+    warm = WarmProgram()
+    os.mkfifo(tmp_path / "fifo")  # which nobody writes to
+
+    def give_up(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGUSR1, give_up)
+    timer = threading.Timer(1.5, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(TimeoutError):
+            warm.run(["config", str(tmp_path / "fifo")], b"", tmp_path, dict(os.environ))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    for args, code in ((["--version"], 0), (["config", "/nowhere"], 2), (["--version"], 0)):
+        assert warm.run(args, b"", tmp_path, dict(os.environ)).returncode == code
+
+
+@pytest.mark.parametrize("times", [1, 9, 19])
+def test_a_large_request_reaches_the_program(times):
+    environment = {f"LARGE_{i}": "x" * 10_000 for i in range(times)}
+    assert run_augur("--version", environment=environment).stdout == run_augur("--version").stdout
 
 
 @pytest.mark.parametrize("command", [[PROGRAM], [sys.executable, "-m", "augur"]], ids=["program", "module"])

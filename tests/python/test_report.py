@@ -274,6 +274,19 @@ def test_a_damaged_and_unfinished_run_shows_what_is_whole(browser, tmp_path):
     assert browser.ask("document.querySelectorAll('.response').length") == 11
 
 
+def test_a_last_line_torn_within_its_step_takes_no_others_with_it(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "torn")
+    tokens = run / "tokens.jsonl"
+    lines = tokens.read_text().splitlines(keepends=True)
+    step = json.loads(lines[-1])["step"]
+    assert step >= 10
+    tokens.write_text("".join(lines) + f'{{"step": {str(step)[:1]}')
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert "tokens.jsonl: 1 damaged line" in notes(browser)
+    assert browser.ask("document.querySelectorAll('.response').length") == len(lines)
+
+
 def test_an_unfinished_run_says_how_far_it_came_and_runs_of_two_models_are_told_apart(browser, tmp_path):
     first = report_runs.make_run(tmp_path / "a" / "run", steps=20)
     (first / "config.yaml").write_text(report_runs.config(steps=100))

@@ -475,3 +475,11 @@ def test_what_gives_checkpoints_another_shape_is_refused_with_a_remedy_that_help
         assert done.returncode == 2 and change.split("=")[0] + ": " in done.stderr and "another shape" in done.stderr
         assert "resume_changed=true" not in done.stderr
     run_augur("train", config, change, "run.resume=never", "train.steps=1")
+
+
+def test_settings_that_shape_nothing_may_change(tmp_path, policy):
+    config = small_config(tmp_path, policy, eval__files="[]", train__steps=1, lora__targets="[q_proj]")
+    run_augur("train", config)
+    command = ["train", config, "lora.targets=[k_proj]", "train.steps=2"]
+    assert "run.resume_changed=true" in run_augur(*command, check=False).stderr
+    run_augur(*command, "run.resume_changed=true")

@@ -419,3 +419,11 @@ def test_scores_whose_squares_are_infinite_are_no_scores(tmp_path, guesses):
     )
     metrics, said = trained(tmp_path, guesses, "run", reward__python=f"{tmp_path}/large.py:f", reward__max_errors=0.99)
     assert sum(line["data"]["reward/errors"] for line in metrics) > 0 and "1e+300 is no score" in said
+
+
+def test_figures_may_be_larger_than_scores():
+    from augur._reward_worker import result_of
+
+    assert result_of({"score": 1, "time_ns": 2e18, "broken": float("nan")})["figures"] == {"time_ns": 2e18}
+    with pytest.raises(ValueError, match="is no score"):
+        result_of({"score": 2e18})

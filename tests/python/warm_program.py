@@ -12,11 +12,14 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_REQUEST = 100_000  # bytes, below what a socket takes at once
-READ_WHEN_LOADED = ("AUGUR_", "GLIBC_", "GOMP_", "LD_", "MALLOC_", "OMP_")
+READ_WHEN_LOADED = tuple(
+    "AUGUR_ CUDA_ DNNL_ GLIBC_ GOMP_ KMP_ LD_ MALLOC_ MKL_ NCCL_ OMP_ ONEDNN_ PYTORCH_ TORCH_".split()
+)
 
 
 def loads_with(environment: dict[str, str]) -> dict[str, str]:
@@ -26,15 +29,28 @@ def loads_with(environment: dict[str, str]) -> dict[str, str]:
 class WarmProgram:
     def __init__(self) -> None:
         self._loaded_with = loads_with(os.environ)
-        self._connection, theirs = socket.socketpair()
+        self._load()
+
+    def _load(self) -> None:
+        self._connection, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._server = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
         theirs.close()
+
+    def _end(self, child: int | None) -> None:
+        self._server.kill()
+        self._server.wait()
+        if child is not None:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        self._connection.close()
 
     def run(self, args: list[str], input: bytes, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess | None:
         """As subprocess.run; None where only a start of its own would do."""
         request = json.dumps({"args": args, "cwd": str(cwd), "environment": dict(env)}).encode()
         starts_itself = args[:1] in (["analyze"], ["compare"], ["frontier"])  # by the command line of its process
         if starts_itself or loads_with(env) != self._loaded_with or len(request) > LONGEST_REQUEST:
+            return None
+        if not Path(cwd).is_dir() or any("\0" in arg for arg in args):  # which subprocess refuses
             return None
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = os.pipe(), os.pipe(), os.pipe()
         theirs = [theirs_in, theirs_out, theirs_err]
@@ -44,16 +60,20 @@ class WarmProgram:
         with ThreadPoolExecutor(3) as pool:
             pool.submit(write, ours_in, input)
             out, err = pool.submit(read, ours_out), pool.submit(read, ours_err)
-            code = int(self._connection.recv(16))
+            child = None
+            try:
+                child = int(self._connection.recv(16))
+                code = int(self._connection.recv(16))
+            except BaseException:  # the test's time is over, say: neither the child nor its answer may stay
+                self._end(child)
+                self._load()
+                raise
         return subprocess.CompletedProcess(args, code, out.result(), err.result())
 
 
 def write(descriptor: int, data: bytes) -> None:
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-    except BrokenPipeError:
-        pass
+    with suppress(BrokenPipeError), open(descriptor, "wb") as file:
+        file.write(data)
 
 
 def read(descriptor: int) -> bytes:
@@ -91,6 +111,7 @@ def serve(connection: socket.socket) -> None:
             become(library, json.loads(request), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+        connection.send(str(child).encode())
         _, status = os.waitpid(child, 0)
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
 

@@ -61,7 +61,7 @@ Decisions Decide(const MaskRule& rule, const at::Tensor& behaviour, const at::Te
   if (validate) {
     CheckSupportLogprobs(behaviour, policy, vocab_size, "behaviour");
     CheckFinite({"advantages", advantages});
-    if (square.defined()) CheckTailSquare(square, behaviour, policy);
+    if (square.defined() && rule.tail == TailModel::kExact) CheckTailSquare(square, behaviour, policy);
   }
 
   const bool wide = behaviour.scalar_type() == at::kDouble && policy.scalar_type() == at::kDouble;

@@ -51,7 +51,8 @@ Fp8Rows MakeFp8Input(Before before, const at::Tensor& source, const at::Tensor& 
 at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (!MultipliesInFloat(x)) {
     const at::Tensor rows = RowsOfCommonShape(x, weight.size(0));
-    return at::linear(rows, weight, bias.defined() ? Optional(bias) : Optional()).narrow(0, 0, x.size(0));
+    const at::Tensor out = at::linear(rows, weight, bias.defined() ? Optional(bias) : Optional());
+    return rows.is_same(x) ? out : out.narrow(0, 0, x.size(0));
   }
   at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
   ProductInto(out, x, weight.t(), bias);

@@ -15,13 +15,17 @@ constexpr int64_t kCommonRows = 64;
 // Multiplications that take longer than the kernel for their shape does.
 constexpr double kLargeProduct = 1e10;
 
-// a b, whose tokens, a's rows or, where it is a transposed matrix, its columns, are padded.
-at::Tensor Multiply(const at::Tensor& a, const at::Tensor& b) {
-  if (!CompilesShapes(a)) return at::mm(a, b);
+struct Factors {
+  at::Tensor a, b;
+};
+
+// a and b, whose tokens, a's rows or, where it is a transposed matrix, its columns, are padded.
+Factors OfCommonShape(const at::Tensor& a, const at::Tensor& b) {
+  if (!CompilesShapes(a)) return {a, b};
   if (a.stride(0) == 1 && a.stride(1) > 1) {
-    return at::mm(RowsOfCommonShape(a.t(), b.size(1)).t(), RowsOfCommonShape(b, a.size(0)));
+    return {RowsOfCommonShape(a.t(), b.size(1)).t(), RowsOfCommonShape(b, a.size(0))};
   }
-  return at::mm(RowsOfCommonShape(a, b.size(1)), b).narrow(0, 0, a.size(0));
+  return {RowsOfCommonShape(a, b.size(1)), b};
 }
 
 bool HasBfloat16() {
@@ -53,19 +57,25 @@ at::Tensor RowsOfCommonShape(const at::Tensor& x, int64_t columns) {
 at::Tensor Factor(const at::Tensor& x) { return MultipliesInFloat(x) ? x.to(at::kFloat) : x; }
 
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b) {
-  return Multiply(Factor(a), Factor(b)).to(a.scalar_type());
+  const Factors factors = OfCommonShape(Factor(a), Factor(b));
+  return at::mm(factors.a, factors.b).narrow(0, 0, a.size(0)).to(a.scalar_type());
 }
 
 void ProductInto(at::Tensor out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   const at::Tensor left = Factor(a), right = Factor(b);
   if (left.scalar_type() != out.scalar_type()) {
     out.copy_(bias.defined() ? at::addmm(Factor(bias), left, right) : at::mm(left, right));
-  } else if (!bias.defined() && CompilesShapes(left)) {
-    out.copy_(Multiply(left, right));
-  } else if (bias.defined()) {
+    return;
+  }
+  if (bias.defined()) {
     at::addmm_out(out, bias, left, right);
+    return;
+  }
+  const Factors factors = OfCommonShape(left, right);
+  if (factors.a.size(0) == out.size(0)) {
+    at::mm_out(out, factors.a, factors.b);
   } else {
-    at::mm_out(out, left, right);
+    out.copy_(at::mm(factors.a, factors.b).narrow(0, 0, out.size(0)));
   }
 }
 

@@ -54,6 +54,7 @@ void CheckReward(const RewardSection& reward, Idle* idle) {
   idle->Check(reward.overlong_buffer == 0, reward.overlong_penalty, plain.overlong_penalty,
               "reward.overlong_penalty", "reward.overlong_buffer is 0");
   idle->Check(verifies, reward.timeout_s, plain.timeout_s, "reward.timeout_s", kNoFunction);
+  idle->Check(verifies, reward.interpreter, plain.interpreter, "reward.interpreter", kNoFunction);
   idle->Check(verifies, reward.workers, plain.workers, "reward.workers", kNoFunction);
 }
 

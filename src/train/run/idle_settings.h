@@ -8,8 +8,8 @@
 
 namespace augur {
 
-// "mask.delta does nothing where mask.proximity is ratio", for each setting that has another value than its
-// default and no effect. `ranks`: how many processes the run has.
+// "mask.delta does nothing where mask.proximity is ratio", for settings that have another value than their
+// default and that a user may think to have an effect. `ranks`: how many processes the run has.
 std::vector<std::string> IdleSettings(const RlConfig& config, int ranks);
 
 }  // namespace augur

@@ -105,10 +105,14 @@ bool IsNumber(const std::string& text) {
 }
 
 // Whether a change of the configuration, "key: before -> now", is one that no checkpoint can be read with.
-bool ShapesCheckpoint(const std::string& change) {
-  constexpr std::string_view kKeys[] = {"lora.rank:", "lora.targets:", "lora.modules_to_save:",
-                                        "train.optimizer_dtype:", "sft.optimizer_dtype:"};
-  return std::ranges::any_of(kKeys, [&](std::string_view key) { return change.starts_with(key); });
+bool ShapesCheckpoint(const std::string& change, const LoraSection& lora) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> keys) {
+    return std::ranges::any_of(keys, [&](std::string_view key) { return change.starts_with(key); });
+  };
+  const bool makes_adapters = lora.rank > 0 && lora.adapter.empty();
+  return is_one_of({"train.optimizer_dtype:", "sft.optimizer_dtype:"}) ||
+         (lora.adapter.empty() && is_one_of({"lora.rank:"})) ||
+         (makes_adapters && is_one_of({"lora.targets:", "lora.modules_to_save:"}));
 }
 
 // A configuration as a run writes it, which names every section.
@@ -295,10 +299,11 @@ void Resume::CarryOut(const ResumePlan& plan, int64_t step, int64_t figures_step
   if (plan.begins) WriteLine(directory_, *plan.begins);
 }
 
-void RefuseChanges(const RunSection& run, const fs::path& checkpoint,
+void RefuseChanges(const RunSection& run, const LoraSection& lora, const fs::path& checkpoint,
                    const std::vector<std::string>& changed) {
   std::vector<std::string> fixed;
-  std::ranges::copy_if(changed, std::back_inserter(fixed), ShapesCheckpoint);
+  std::ranges::copy_if(changed, std::back_inserter(fixed),
+                       [&](const std::string& change) { return ShapesCheckpoint(change, lora); });
   if (!fixed.empty()) {
     throw Error(
         checkpoint.string(), fmt::format("was made with another configuration: {}", fmt::join(fixed, ", ")),

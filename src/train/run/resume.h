@@ -75,7 +75,7 @@ class Resume {
 };
 
 // Throws Error naming what changed since the checkpoint, unless nothing did or run.resume_changed allows it.
-void RefuseChanges(const RunSection& run, const std::filesystem::path& checkpoint,
+void RefuseChanges(const RunSection& run, const LoraSection& lora, const std::filesystem::path& checkpoint,
                    const std::vector<std::string>& changed);
 
 }  // namespace augur

@@ -156,7 +156,7 @@ ResumePlan Loop::MakePlan(std::optional<Resume>* resume) const {
     const std::vector<std::string> files = DataChanges(*plan.checkpoint);
     plan.other_rollouts = !files.empty() || !std::ranges::all_of(changed, ConcernsLearningAlone);
     changed.insert(changed.end(), files.begin(), files.end());
-    RefuseChanges(setup_.run, *plan.checkpoint, changed);
+    RefuseChanges(setup_.run, setup_.lora, *plan.checkpoint, changed);
     plan.changed = changed;
     if (const std::string steps = setup_.schedule_change(*plan.checkpoint / kCheckpointConfig);
         !steps.empty()) {
@@ -201,11 +201,12 @@ void Loop::ExpectSameSetup() const {
 // of different ones.
 void Loop::RefuseChangesToNothing(const ResumePlan& plan) const {
   if (plan.changed.empty() || step_ < setup_.steps || unlogged_) return;
-  throw Error(
-      run_.string(),
-      fmt::format("has come to its last step, {}, with other settings or files: {}", step_,
-                  fmt::join(plan.changed, ", ")),
-      "set them back, raise the number of steps to go on with them, or set run.dir to another directory");
+  const bool own = !plan.leaves_all;
+  throw Error((own ? run_ : *plan.checkpoint).string(),
+              fmt::format("has come to its last step, {}, with other settings or files: {}", step_,
+                          fmt::join(plan.changed, ", ")),
+              fmt::format("set them back{} raise the number of steps to go on with them{}",
+                          own ? "," : ", or", own ? ", or set run.dir to another directory" : ""));
 }
 
 void Loop::Begin() {
