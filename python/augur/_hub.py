@@ -76,6 +76,8 @@ def find(kind: str, name: str, revision: str) -> dict:
         expected = "config.json, tokenizer.json and *.safetensors" if kind == "models" else "*.parquet or *.jsonl"
         place = cache_directory() / f"{kind}--{name.replace('/', '--')}" / "snapshots" / "COMMIT"
         what = f"the revision {revision} " if revision != "main" else ""
+        if kind == "models" and not what:
+            what = "is no directory here and "
         missing = f"{what}is not in the cache, which would hold {expected} in {place}"
         try:
             from huggingface_hub import snapshot_download

@@ -57,13 +57,20 @@ Error::Error(std::string_view where, std::string_view what, std::string_view rem
 std::string NearestName(std::string_view word, std::span<const std::string_view> candidates) {
   const auto nearest = std::ranges::min_element(
       candidates, {}, [&](std::string_view name) { return EditDistance(word, name); });
-  return nearest == candidates.end() ? std::string() : std::string(*nearest);
+  const auto begun = std::ranges::find_if(
+      candidates, [&](std::string_view name) { return !word.empty() && name.starts_with(word); });
+  if (begun != candidates.end()) return std::string(*begun);
+  // Beyond that, more is changed than is kept.
+  const size_t most = std::max<size_t>(1, word.size() / 2);
+  const bool near = nearest != candidates.end() && EditDistance(word, *nearest) <= most;
+  return near ? std::string(*nearest) : std::string();
 }
 
 Error UnknownName(std::string_view where, std::string_view kind, std::string_view word,
                   std::span<const std::string_view> candidates) {
+  const std::string nearest = NearestName(word, candidates);
   return Error(where, fmt::format("unknown {} '{}'", kind, word),
-               fmt::format("did you mean '{}'? Valid: {}", NearestName(word, candidates),
+               fmt::format("{}alid: {}", nearest.empty() ? "v" : fmt::format("did you mean '{}'? V", nearest),
                            fmt::join(candidates, ", ")));
 }
 

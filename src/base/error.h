@@ -40,7 +40,8 @@ auto AtPlace(std::string_view where, F f) {
   }
 }
 
-// The candidate closest to `word` by edit distance, for "did you mean" remedies. Empty if there is none.
+// The candidate that begins with `word` or is closest by edit distance, for "did you mean" remedies. Empty if
+// none is close.
 std::string NearestName(std::string_view word, std::span<const std::string_view> candidates);
 
 // "unknown mask 'x'; did you mean 'y'? valid: ..." as an Error at `where`.

@@ -80,6 +80,14 @@ void RequireWritable(const std::filesystem::path& path) {
   if (!IsDeviceOrPipe(path)) const AtomicFile probe(path);
 }
 
+void RefuseInput(const std::string& output, std::span<const std::string> inputs, std::string_view flag) {
+  std::error_code none;
+  for (const std::string& input : inputs) {
+    if (!std::filesystem::equivalent(output, input, none)) continue;
+    throw Error(flag, fmt::format("is {}, which this command reads", output), "name another file");
+  }
+}
+
 AtomicFile::AtomicFile(const std::filesystem::path& path)
     : direct_(IsDeviceOrPipe(path)),
       path_(!direct_ && std::filesystem::is_symlink(path) ? std::filesystem::weakly_canonical(path) : path),

@@ -21,6 +21,9 @@ void WriteFileAtomically(const std::filesystem::path& path, std::string_view con
 // there.
 void RequireWritable(const std::filesystem::path& path);
 
+// Throws Error where a command would write to a file that it reads.
+void RefuseInput(const std::string& output, std::span<const std::string> inputs, std::string_view flag);
+
 // The same for content that comes in pieces: Write them, then Commit. Without Commit nothing remains.
 class AtomicFile {
  public:

@@ -247,7 +247,7 @@ void AddEvalCommand(CLI::App& app) {
       ->check(AtLeast(0));
   command->add_option("--reward-timeout", options->reward.timeout_s, "Seconds it may take for a response")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(Between(0.001, 1e9));
   AddPromptFlags(command, &options->prompt);
   AddSamplingFlags(command, &options->sampling);
   command->add_option("--output,--json", options->output,
@@ -268,11 +268,14 @@ void AddEvalCommand(CLI::App& app) {
     const StopSignals signals;
     std::optional<EvalRun> run;
     LoadOrStop([&] {
-      for (const std::string& file : {options->output, options->responses}) {
-        if (!file.empty() && file != kStandardOutput && Ranks::World().first()) RequireWritable(file);
+      for (const auto& [flag, file] :
+           {std::pair("--output", options->output), {"--responses", options->responses}}) {
+        if (file.empty() || file == kStandardOutput) continue;
+        RefuseInput(file, options->files, flag);
+        if (Ranks::World().first()) RequireWritable(file);
       }
       if (!options->output.empty() && options->output == options->responses) {
-        throw Error("--responses", fmt::format("is {}, as --json is", options->responses),
+        throw Error("--responses", fmt::format("is {}, as --output is", options->responses),
                     "name another file");
       }
       run.emplace(*options);

@@ -59,6 +59,8 @@ Examples:
   echo '{"tokens":[1,2,3]}' | augur generate MODEL --tokens-input - --max-tokens 64 --ignore-eos --stats json
   augur generate MODEL --data prompts.jsonl --samples 8 --top-logprobs 20 --output rollouts.jsonl)";
 
+constexpr double kRateSeconds = 2;  // between two rates of the progress line
+
 void CheckInputs(const GenerateFlags& options) {
   const int kinds = !options.prompts.empty() + !options.files.empty() + !options.tokens_input.empty();
   if (kinds == 0) {
@@ -70,7 +72,11 @@ void CheckInputs(const GenerateFlags& options) {
   if (options.top_logprobs < 0) {
     throw Error("--top-logprobs", fmt::format("{} is negative", options.top_logprobs), "20 is usual");
   }
-  if (!options.output.empty() && options.output != "-") RequireWritable(options.output);
+  if (!options.output.empty() && options.output != "-") {
+    RefuseInput(options.output, options.files, "--output");
+    RefuseInput(options.output, {&options.tokens_input, 1}, "--output");
+    RequireWritable(options.output);
+  }
   if (!options.stats.empty() && options.stats != "json") {
     throw Error("--stats", fmt::format("'{}' is no format", options.stats), "write --stats json");
   }
@@ -143,9 +149,15 @@ class Generate {
     if (!Prints() || ::isatty(STDOUT_FILENO) == 0) {
       progress.emplace("generate", "response",
                        static_cast<int64_t>(input_.requests.size()) * sampling_.samples);
-      hooks.progress = [&](const GenerateProgress& now) {
-        progress->Update(now.finished,
-                         fmt::format("{:.0f} tokens/s", static_cast<double>(now.new_tokens) / now.seconds));
+      // Of the last seconds: a prompt's samples all get their first token at once.
+      hooks.progress = [&, rate = std::string(),
+                        last = GenerateProgress()](const GenerateProgress& now) mutable {
+        if (now.seconds - last.seconds >= kRateSeconds) {
+          rate = fmt::format("{:.0f} tokens/s", static_cast<double>(now.new_tokens - last.new_tokens) /
+                                                    (now.seconds - last.seconds));
+          last = now;
+        }
+        progress->Update(now.finished, rate);
       };
     }
     rollouts_ = GenerateOnRanks(*loaded_.engine, input_.requests, sampling_, hooks);

@@ -93,7 +93,8 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
     const auto names = ValidNames(command, is_flag);
     const std::vector<std::string_view> views(names.begin(), names.end());
     message = fmt::format("unknown {} '{}'", is_flag ? "flag" : "argument", extras.front());
-    if (!views.empty()) message += fmt::format("; did you mean '{}'?", NearestName(extras.front(), views));
+    const std::string nearest = NearestName(extras.front(), views);
+    if (!nearest.empty()) message += fmt::format("; did you mean '{}'?", nearest);
   }
   ReportOnFirst(fmt::format("{} (see {} --help)", message, FullName(command)));
   return kUserError;

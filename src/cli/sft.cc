@@ -39,7 +39,8 @@ void Sft(const SftFlags& options) {
     fmt::print("{}\n", StopMessage(outcome, config.sft.steps));
     return;
   }
-  fmt::print("trained {} steps\n{}\n", outcome.steps, DescribeResult(config.run.dir));
+  fmt::print("trained {} step{}\n{}\n", outcome.steps, outcome.steps == 1 ? "" : "s",
+             DescribeResult(config.run.dir));
 }
 
 }  // namespace

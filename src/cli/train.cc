@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/program.h"
 #include "config/read.h"
@@ -97,7 +98,12 @@ void Train(const TrainFlags& options) {
   write_page();
   tell_page_fault();
   if (wandb && page_fault.empty()) wandb->WriteReport(page);
-  fmt::print("trained {} steps in {:.0f} s\n", outcome.steps, outcome.seconds);
+  if (outcome.steps > config.train.steps) {
+    Tell("augur: warning: the run stands at step {} already; run.resume={} goes back\n", outcome.steps,
+         config.train.steps);
+  }
+  fmt::print("trained {} step{} in {:.0f} s\n", outcome.steps, outcome.steps == 1 ? "" : "s",
+             outcome.seconds);
   if (outcome.after) {
     const std::string before = outcome.before ? fmt::format("{:.1f}% -> ", 100 * *outcome.before) : "";
     fmt::print("held-out avg@{}: {}{:.1f}%\n", config.eval.samples, before, 100 * *outcome.after);

@@ -58,7 +58,9 @@ std::string KeyRemedy(std::string_view key, const FieldList& fields) {
         return fmt::format("the section '{}' is one of augur {}; leave it out", name, command);
     }
   }
-  return fmt::format("did you mean '{}'?", NearestKey(key, fields));
+  const std::string nearest = NearestKey(key, fields);
+  return nearest.empty() ? "`augur config --markdown` lists the keys"
+                         : fmt::format("did you mean '{}'?", nearest);
 }
 
 const Field& FindField(std::string_view key, const FieldList& fields, std::string_view where) {

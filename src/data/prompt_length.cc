@@ -19,7 +19,8 @@ TokenizedPrompts TokenizePrompts(std::vector<Prompt> prompts,
     if (excess > 0 && overlong == Overlong::kError) {
       throw Error(prompt.Where(),
                   fmt::format("the prompt has {} tokens, {} are allowed", tokens.size(), most_tokens),
-                  "allow more, or choose drop or truncate_left for long prompts");
+                  "raise data.max_prompt_tokens where the model's context allows it, or set data.overlong to "
+                  "drop or truncate_left");
     }
     if (excess > 0 && overlong == Overlong::kDrop) {
       ++kept.dropped;
@@ -34,7 +35,7 @@ TokenizedPrompts TokenizePrompts(std::vector<Prompt> prompts,
   }
   if (kept.prompts.empty()) {
     throw Error("data", fmt::format("none of {} prompts has at most {} tokens", prompts.size(), most_tokens),
-                "allow more tokens");
+                "raise data.max_prompt_tokens where the model's context allows it");
   }
   return kept;
 }

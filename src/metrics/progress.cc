@@ -133,11 +133,16 @@ void Progress::DrawStageIfDue() {
   Draw(StageText(*stage_));
 }
 
+// Seconds within which less than a hundredth of the work says little about the rest.
+constexpr double kEarly = 30;
+
 // As long as the units before took on average, less what the present one has taken; a unit that takes longer
 // ends with its stage.
 double Progress::SecondsLeft() const {
   const int64_t made = done_ - options_.begin;
-  if (made <= 0) return -1;
+  // A batch's first responses to end are its shortest.
+  const bool early = 100 * made < total_ - options_.begin && Seconds(last_draw_ - start_) < kEarly;
+  if (made <= 0 || early) return -1;
   const double each = Seconds(unit_start_ - start_) / static_cast<double>(made);
   const double spent = std::min(Seconds(last_draw_ - unit_start_), each);
   const double units = each * static_cast<double>(total_ - done_) - (done_ < total_ ? spent : 0);

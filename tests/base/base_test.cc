@@ -42,6 +42,8 @@ TEST(Error, SuggestsTheNearestName) {
   const std::string_view names[] = {"aggregated", "uniform", "exact"};
   EXPECT_EQ(NearestName("unifrom", names), "uniform");
   EXPECT_EQ(NearestName("x", {}), "");
+  EXPECT_EQ(NearestName("uni", names), "uniform");
+  EXPECT_EQ(NearestName("foo", names), "");
   EXPECT_STREQ(UnknownName("mask.tail", "tail", "exat", names).what(),
                "mask.tail: unknown tail 'exat'; did you mean 'exact'? Valid: aggregated, uniform, exact");
 }

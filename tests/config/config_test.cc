@@ -131,6 +131,14 @@ TEST_F(ConfigTest, FaultsNameTheLineAndTheKey) {
   EXPECT_TRUE(Has(Fault(kSmall, {"train.lr=-1"}), "train.lr=-1: train.lr is -1, out of range"));
 }
 
+TEST_F(ConfigTest, APathMayBeginAtHome) {
+  const std::string home = std::getenv("HOME");
+  EXPECT_EQ(Read(kSmall, {"run.dir=~/x"}).run.dir, home + "/x");
+  EXPECT_EQ(Read(kSmall, {"data.train=[~/a, b~/c]"}).data.train,
+            (std::vector<std::string>{home + "/a", "b~/c"}));
+  EXPECT_EQ(Read(kSmall, {"data.prompt_template=~/{prompt}"}).data.prompt_template, "~/{prompt}");
+}
+
 TEST_F(ConfigTest, NoTextMakesTheReaderCrash) {
   for (const char* text :
        {"- a\n- b\n", "x", "? [a]\n: b\n", "train: &a {steps: *a}\n", "--- a\n--- b\n", "{",

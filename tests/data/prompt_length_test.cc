@@ -30,8 +30,9 @@ TEST(PromptLength, AnOverlongPromptIsAnErrorWithItsLine) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "f.jsonl:11: the prompt has 5 tokens, 3 are allowed; allow more, or choose drop or "
-                 "truncate_left for long prompts");
+                 "f.jsonl:11: the prompt has 5 tokens, 3 are allowed; raise data.max_prompt_tokens where the "
+                 "model's context allows it, or set data.overlong to drop or "
+                 "truncate_left");
   }
   EXPECT_EQ(TokenizePrompts(ThreePrompts(), OneTokenALetter, 5, Overlong::kError).prompts.size(), 3);
 }

@@ -84,6 +84,18 @@ def test_threads_beyond_reason_are_refused():
     assert done.returncode == 2 and "100000 is not within 0 and 1024" in done.stderr
 
 
+@pytest.mark.parametrize("bench", ["decide", "head", "train"])
+def test_a_device_that_is_not_there_is_one_line(bench):
+    done = run_augur("bench", bench, "--device", "foo", check=False)
+    assert done.returncode == 2 and done.stderr.startswith("augur: --device: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", ["--rounds", "--micro-tokens", "--support"])
+def test_nothing_is_measured_none_times(flag):
+    done = run_augur("bench", "train", flag, 0, check=False)
+    assert done.returncode == 2 and "0 is less than 1" in done.stderr
+
+
 def test_there_is_one_bench_of_generation():
     assert run_augur("bench", "generate", check=False).returncode == 2
     assert run_augur("bench", "decode", check=False).returncode == 2

@@ -70,7 +70,7 @@ def test_a_dash_is_standard_output(model, data, tmp_path, monkeypatch):
     assert len(lines) == 9 and all("response" in json.loads(line) for line in lines)
     assert not (tmp_path / "-").exists()
     done = run_augur(*command, "--json", "x", "--responses", "x", check=False)
-    assert done.returncode == 2 and "--responses: is x, as --json is" in done.stderr
+    assert done.returncode == 2 and "--responses: is x, as --output is" in done.stderr
 
 
 def test_figures_are_those_of_the_responses(model, data, tmp_path):

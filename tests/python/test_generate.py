@@ -194,6 +194,21 @@ def test_flags_out_of_range_are_one_line(models, flags, message):
     assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_what_is_read_is_not_written_to(tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"prompt": "1 2 =", "answer": "1 2"}\n')
+    (tmp_path / "link.jsonl").symlink_to(data)
+    model = ROOT / "models" / "tiny"
+    for command in (
+        ["generate", model, "--data", data, "--output", tmp_path / "link.jsonl"],
+        ["eval", model, "--data", tmp_path / "link.jsonl", "--output", data],
+        ["eval", model, "--data", data, "--responses", data],
+    ):
+        done = run_augur(*command, check=False)
+        assert done.returncode == 2 and "which this command reads; name another file" in done.stderr
+    assert data.read_text().startswith('{"prompt"')
+
+
 def test_stats_are_one_line_of_json(models):
     _, directory = models("llama")
     lines, done = generate(directory, "--max-tokens", 6, "--ignore-eos", "--stats", "json")

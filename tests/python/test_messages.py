@@ -123,6 +123,7 @@ def test_a_limit_beyond_the_models_context_is_named(tmp_path, policy):
         ({"algorithm__max_refills": 3}, "algorithm.max_refills does nothing where algorithm.dynamic_sampling is false"),
         ({"reward__timeout_s": 3}, "reward.timeout_s does nothing where reward.python names no function"),
         ({"train__min_lr_ratio": 0.1}, "train.min_lr_ratio does nothing where train.schedule is constant"),
+        ({"train__warmup_steps": 9}, "train.warmup_steps is 9, more than all 0 steps: train.lr is never reached"),
         ({"parallel__replicas": 2}, "parallel.replicas does nothing where the run has one process"),
     ],
 )

@@ -225,7 +225,8 @@ def test_a_reward_that_fails_scores_as_configured_and_is_counted(tmp_path, polic
     config = small_config(
         tmp_path, policy, train__steps=1, data__train=f"[{data}]", reward__error_score=-2, reward__overlong_buffer=0
     )
-    run_augur("train", config)
+    said = run_augur("train", config, "train.steps=2", "log.console=true").stderr
+    assert said.count("could not be scored and got reward.error_score; here: ") == 1 and f"{data}:" in said
     last = read_metrics(tmp_path / "run")[-1]["data"]
     assert last["reward/errors"] == 2 and last["critic/score/min"] == -2
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/measure.h"
+#include "model/load.h"
 #include "ops/head/linear_policy_loss.h"
 
 namespace augur {
@@ -147,7 +148,7 @@ void RunHeadBench(const HeadBenchFlags& options) {
                                     {"--rounds", options.rounds}}) {
     if (value < 1) throw Error(name, "is too small", "see augur bench head --help for the defaults");
   }
-  const c10::Device device(options.device);
+  const c10::Device device = ParseDevice(options.device, "--device");
   const HeadInputs in = MakeHeadInputs(options);
   RecordedTokens half = in.recorded;
   half.advantages =

@@ -175,9 +175,11 @@ void AddBenchTrain(CLI::App& bench) {
   command->add_option("--tokens", options->tokens, "Tokens in the minibatch")->capture_default_str();
   command->add_option("--length", options->length, "Tokens in each sequence")->capture_default_str();
   command->add_option("--micro-tokens", options->micro_tokens, "Tokens in one forward")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(AtLeast(1));
   command->add_option("--support", options->support, "Most likely tokens recorded with the sampled one")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(AtLeast(1));
   command->add_option("--dtype", options->dtype, "bf16 or fp32")->capture_default_str();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command
@@ -201,7 +203,7 @@ void AddBenchTrain(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--shard", options->shard, "What the ranks divide: " + OneOf(kShards))
       ->capture_default_str();
-  command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str();
+  command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str()->check(AtLeast(1));
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { RunTrainBench(*options); });
 }

@@ -12,6 +12,7 @@ class Idle {
   void Check(bool reason, const T& value, const T& initial, std::string_view key, std::string_view where) {
     if (reason && value != initial) lines_.push_back(fmt::format("{} does nothing where {}", key, where));
   }
+  void Note(std::string line) { lines_.push_back(std::move(line)); }
   std::vector<std::string> lines() && { return std::move(lines_); }
 
  private:
@@ -80,6 +81,10 @@ std::vector<std::string> IdleSettings(const RlConfig& config, int ranks) {
   const OptimizerFields& optimizer = config.train.optimizer;
   idle.Check(optimizer.schedule == Schedule::kConstant, optimizer.min_lr_ratio, 0.0, "train.min_lr_ratio",
              "train.schedule is constant");
+  if (optimizer.schedule == Schedule::kConstant && optimizer.warmup_steps > config.train.steps) {
+    idle.Note(fmt::format("train.warmup_steps is {}, more than all {} steps: train.lr is never reached",
+                          optimizer.warmup_steps, config.train.steps));
+  }
   idle.Check(ranks == 1, config.parallel.replicas, int64_t{1}, "parallel.replicas",
              "the run has one process");
   return std::move(idle).lines();

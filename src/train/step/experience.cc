@@ -1,10 +1,12 @@
 #include "train/step/experience.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "ops/parallel/ranks.h"
 #include "reward/advantage.h"
 #include "rollout/generate_on_ranks.h"
@@ -89,6 +91,7 @@ Experience ExperienceMaker::Make(int64_t step, uint64_t* position, const Watch& 
                              experience.error_at, experience.error};
   Ranks::World().Together(  // all ranks know of them, and one tells
       [&] { LimitErrors(errors, config_.reward.max_errors, "this step's", scorer_.uses_python()); });
+  TellOfErrors(errors);
   *position = next;
   const size_t groups = std::min(wanted, experience.prompts.size());
   const size_t responses = groups * static_cast<size_t>(config_.rollout.group);
@@ -97,6 +100,17 @@ Experience ExperienceMaker::Make(int64_t step, uint64_t* position, const Watch& 
   experience.scores.resize(responses);
   experience.rewards.resize(responses);
   return experience;
+}
+
+// Functions in Python tell of their first failure themselves.
+void ExperienceMaker::TellOfErrors(const ScoringErrors& errors) {
+  if (errors.errors == 0 || scorer_.uses_python() || !config_.log.console ||
+      std::exchange(told_of_errors_, true))
+    return;
+  Tell(
+      "augur: warning: {}: {} of this step's {} responses could not be scored and got reward.error_score; "
+      "here: {}; from now on such responses are only counted (reward/errors)\n",
+      errors.where, errors.errors, errors.responses, errors.reason);
 }
 
 // Responses are scored as they finish, while others are still generated.

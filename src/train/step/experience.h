@@ -55,6 +55,7 @@ class ExperienceMaker {
   PendingScores Generate(int64_t step, uint64_t* position, const Watch& watch, Experience* experience);
   void TakeScores(PendingScores pending, const Watch& watch, Experience* experience);
   void DropEqualGroups(Experience* experience) const;
+  void TellOfErrors(const ScoringErrors& errors);
 
   const RlConfig& config_;
   const ModelText& text_;
@@ -62,6 +63,7 @@ class ExperienceMaker {
   Engine& engine_;
   const Scorer& scorer_;
   PromptOrder order_;
+  bool told_of_errors_ = false;
 };
 
 }  // namespace augur
