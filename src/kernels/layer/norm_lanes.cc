@@ -34,7 +34,7 @@ template <typename T>
 void NormBackward(int64_t begin, int64_t end, const RmsNormBackwardRows<T>& rows, float* partial,
                   float* scratch) {
   const int64_t width = rows.width;
-  float *row = scratch, *grad = row + ScratchRow(width);
+  float *row = scratch, *grad = row + width + kRowSlack;
   for (int64_t r = begin; r < end; ++r) {
     Load(rows.x + r * width, width, row);
     Load(rows.grad_y + r * width, width, grad);
@@ -79,7 +79,7 @@ void RotateBackward(int64_t begin, int64_t end, const RotaryInput<T>& in, const 
                     const float* k_norm, T* grad, float* partial, float* scratch) {
   const int dim = in.head_dim, half = dim / 2, turned = in.heads + in.kv_heads;
   const int64_t stride = static_cast<int64_t>(turned + in.kv_heads) * dim;
-  float *head = scratch, *x = head + ScratchRow(dim);
+  float *head = scratch, *x = head + dim + kRowSlack;
   for (int64_t t = begin; t < end; ++t) {
     const int64_t angle = static_cast<int64_t>(in.positions[t]) * half;
     for (int h = 0; h < turned; ++h) {
