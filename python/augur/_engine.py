@@ -23,12 +23,17 @@ _TRAINS = ("train", "sft")
 _trained: list[str] = []  # in this process
 _trained_before_fork: list[str] = []  # whose threads did not come along: a parallel loop would wait for them for ever
 _in_fork = False
-_forked_amid_call = False  # of another thread, which did not come along
+_forked_amid_call = False  # of a thread that did not come along, here or further up
+
+
+def busy() -> bool:
+    """Whether a call is under way, here or in what this is a fork of."""
+    return _forked_amid_call or _one_at_a_time.locked()
 
 
 def _after_fork() -> None:
     global _in_fork, _forked_amid_call, _one_at_a_time
-    _in_fork, _forked_amid_call = True, _one_at_a_time.locked()
+    _in_fork, _forked_amid_call = True, busy()
     _one_at_a_time = threading.Lock()
     _callers.clear()
     _callback_since.clear()
@@ -87,10 +92,6 @@ def _turn(args: list[str]) -> Iterator[None]:
         yield
     finally:
         turn.release()
-
-
-def busy() -> bool:
-    return _one_at_a_time.locked()
 
 
 def call_apart(args: list[str]) -> None:

@@ -91,7 +91,7 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
 
     Of several processes, all call it together; the first gets the responses, the others an empty list.
     """
-    if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+    if not _can_be_listed(prompts):
         raise Error(f"prompts: is a {type(prompts).__name__}; give texts, conversations or lists of token ids")
     prompts = [_plain(prompt) for prompt in ([prompts] if isinstance(prompts, str | Mapping) else prompts)]
     if _is_tokens(prompts) or (prompts and all(isinstance(message, Mapping) for message in prompts)):
@@ -141,7 +141,7 @@ def evaluate(
     """
     with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as (function, server):
         file = Path(scratch) / "data.jsonl"
-        if isinstance(data, bytes) or not isinstance(data, str | PathLike | Iterable):
+        if not (isinstance(data, PathLike) or _can_be_listed(data)):
             raise Error(f"data: is a {type(data).__name__}; give rows, a file or a task")
         files = [data] if isinstance(data, str | PathLike | Mapping) else list(data)
         if not files:
@@ -165,6 +165,14 @@ def evaluate(
             figures["failed"] = [fault.replace(fspath(file), "data") for fault in figures["failed"]]
             _tell(figures["failed"])
         return figures
+
+
+def _can_be_listed(value: object) -> bool:
+    try:
+        iter(value)  # type: ignore[call-overload]  also what has __getitem__ alone, such as torch's Subset
+    except TypeError:
+        return False
+    return not isinstance(value, bytes)
 
 
 def _tell(faults: Iterable[str]) -> None:

@@ -37,14 +37,12 @@ class MaskRule(_RuleFields):
     """
 
     def __post_init__(self) -> None:
-        for name in _NONE_FOR_ZERO:
-            if getattr(self, name) == 0:
-                object.__setattr__(self, name, None)
+        self._use_none_for_zero()
         for entry in _FIELDS:
             name, value = entry["name"], getattr(self, entry["name"])
             if value is None and name not in _NONE_FOR_ZERO:
                 raise ValueError(f"{name}: is None; leave it out for its default, {entry['default']}")
-            if isinstance(value, str) and re.search(r"[\s=]|^$", value):
+            if isinstance(value, str) and re.search(r"[\s=,]|^$", value):
                 raise ValueError(f"{name}: is {value!r}; give one value")
         words = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) is not None]
         # Kept, and checked, once: building it inside a compiled function would break the graph.
@@ -52,6 +50,12 @@ class MaskRule(_RuleFields):
         for entry in _FIELDS:
             if not entry["choices"] and isinstance(getattr(self, entry["name"]), str):  # as a command line has it
                 object.__setattr__(self, entry["name"], float(getattr(self, entry["name"])))
+        self._use_none_for_zero()
+
+    def _use_none_for_zero(self) -> None:
+        for name in _NONE_FOR_ZERO:
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, None)
 
     @classmethod
     def preset(cls, name: str) -> "MaskRule":

@@ -90,8 +90,11 @@ class Run:
         if not (path / "config.json").exists():
             if (adapter / "adapter_config.json").exists():
                 return adapter
-            if self.finished:
+            if self.finished and any(self.path.glob("checkpoints/global_step_*/manifest.json")):
                 raise Error(f"{path}: is gone; `augur export RUN OUT` makes it of the newest checkpoint")
+            if self.finished:
+                what = f"{self.path}: its model and checkpoints were removed"
+                raise Error(f"{what}; train it again in another run.dir (augur frontier with --keep-weights)")
             raise Error(f"{path}: the run has no model yet, it stands at step {self.step}; train it to its end")
         return path
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -78,6 +79,11 @@ void WriteFileAtomically(const std::filesystem::path& path, std::string_view con
 
 void RequireWritable(const std::filesystem::path& path) {
   if (!IsDeviceOrPipe(path)) const AtomicFile probe(path);
+}
+
+std::string FromHome(std::string path) {
+  const char* home = std::getenv("HOME");
+  return home != nullptr && path.starts_with("~/") ? path.replace(0, 1, home) : path;
 }
 
 void RefuseInput(const std::string& output, std::span<const std::string> inputs, std::string_view flag) {

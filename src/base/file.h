@@ -9,6 +9,9 @@
 
 namespace augur {
 
+// The path with ~/ at its beginning expanded, as a shell does, though not in key=~/path.
+std::string FromHome(std::string path);
+
 // The whole file as bytes. Throws Error naming the path.
 std::string ReadFile(const std::filesystem::path& path);
 

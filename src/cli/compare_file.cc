@@ -110,10 +110,10 @@ CompareFile ReadCompareFile(const std::string& path) {
   if (arms->entries.empty()) {
     throw Error(Place(path, *arms), "arms must map names to lists of key=value", "see augur compare --help");
   }
-  const std::string config = (fs::path(path).parent_path() / Text(path, *base, "base")).string();
+  const std::string config = (fs::path(path).parent_path() / FromHome(Text(path, *base, "base"))).string();
   const YamlNode *set = root.Find("set"), *dir = root.Find("dir");
   const std::vector<std::string> common = set != nullptr ? Texts(path, *set) : std::vector<std::string>();
-  CompareFile file{dir != nullptr ? Text(path, *dir, "dir") : "runs/" + stem, {}, {}, 0};
+  CompareFile file{dir != nullptr ? FromHome(Text(path, *dir, "dir")) : "runs/" + stem, {}, {}, 0};
   if (const YamlNode* grid = root.Find("grid")) file.grid = ReadGrid(path, *grid);
   if (const YamlNode* seeds = root.Find("seeds")) file.seeds = ReadSeeds(path, *seeds);
   for (const auto& [name, changes] : arms->entries) {

@@ -20,6 +20,7 @@
 #include "eval/evaluate.h"
 #include "metrics/progress.h"
 #include "ops/parallel/ranks.h"
+#include "reward/python_function.h"
 #include "rollout/rollout_json.h"
 #include "train/parallel/stop.h"
 
@@ -268,10 +269,12 @@ void AddEvalCommand(CLI::App& app) {
     const StopSignals signals;
     std::optional<EvalRun> run;
     LoadOrStop([&] {
+      std::vector<std::string> inputs = options->files;
+      if (const auto file = FileOfFunction(options->reward.function)) inputs.push_back(*file);
       for (const auto& [flag, file] :
            {std::pair("--output", options->output), {"--responses", options->responses}}) {
         if (file.empty() || file == kStandardOutput) continue;
-        RefuseInput(file, options->files, flag);
+        RefuseInput(file, inputs, flag);
         if (Ranks::World().first()) RequireWritable(file);
       }
       if (!options->output.empty() && options->output == options->responses) {

@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -94,7 +95,11 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
     const std::vector<std::string_view> views(names.begin(), names.end());
     message = fmt::format("unknown {} '{}'", is_flag ? "flag" : "argument", extras.front());
     const std::string nearest = NearestName(extras.front(), views);
-    if (!nearest.empty()) message += fmt::format("; did you mean '{}'?", nearest);
+    if (!nearest.empty()) {
+      message += fmt::format("; did you mean '{}'?", nearest);
+    } else if (!is_flag && !names.empty()) {
+      message += fmt::format("; valid: {}", fmt::join(names, ", "));
+    }
   }
   ReportOnFirst(fmt::format("{} (see {} --help)", message, FullName(command)));
   return kUserError;

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "cli/commands.h"
+#include "report/run_data.h"
 
 namespace augur {
 namespace {
@@ -21,6 +23,9 @@ void RunReport(const ReportFlags& arguments) {
   const std::vector<std::filesystem::path> runs(arguments.runs.begin(), arguments.runs.end());
   std::filesystem::path out = arguments.out;
   if (out.empty()) out = runs.size() == 1 ? runs[0] / "report.html" : std::filesystem::path("report.html");
+  for (const std::filesystem::path& run : runs) {
+    for (const char* name : kRunFiles) RefuseInput(out.string(), {{(run / name).string()}}, "--output");
+  }
   WriteReport(runs, out);
   fmt::print("{}\n", out.string());
 }

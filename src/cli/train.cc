@@ -1,6 +1,7 @@
 // augur train: reinforcement learning.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "metrics/wandb.h"
 #include "ops/parallel/ranks.h"
 #include "report/report.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/run/lora.h"
 #include "train/run/trainer.h"
 
@@ -99,8 +101,11 @@ void Train(const TrainFlags& options) {
   tell_page_fault();
   if (wandb && page_fault.empty()) wandb->WriteReport(page);
   if (outcome.steps > config.train.steps) {
-    Tell("augur: warning: the run stands at step {} already; run.resume={} goes back\n", outcome.steps,
-         config.train.steps);
+    const std::vector<int64_t> kept = CheckpointStore(run).Steps();
+    const bool can_go_back = std::ranges::find(kept, config.train.steps) != kept.end();
+    Tell("augur: warning: the run stands at step {} already; {}\n", outcome.steps,
+         can_go_back ? fmt::format("run.resume={} goes back", config.train.steps)
+                     : "another run.dir trains anew");
   }
   fmt::print("trained {} step{} in {:.0f} s\n", outcome.steps, outcome.steps == 1 ? "" : "s",
              outcome.seconds);

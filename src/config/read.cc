@@ -1,6 +1,6 @@
 #include "config/read.h"
 
-#include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -15,18 +15,15 @@ void RefuseSettingAsFile(const std::filesystem::path& file) {
               "name the file first, for example recipes/quickstart.yaml");
 }
 
-constexpr std::string_view kPaths[] = {"run.dir",    "run.resume", "model.path",   "model.reference",
-                                       "data.train", "eval.files", "lora.adapter", "reward.python"};
+constexpr std::string_view kPaths[] = {"run.dir",         "run.resume",    "model.path",
+                                       "model.reference", "data.train",    "eval.files",
+                                       "lora.adapter",    "reward.python", "reward.interpreter"};
 
-// ~/ in paths, as a shell has it: in key=~/path it leaves it as it is.
-void ExpandHome(Settings* settings) {
-  const char* home = std::getenv("HOME");
+void ExpandPaths(Settings* settings) {
   for (const std::string_view key : kPaths) {
     const auto found = settings->find(key);
-    if (home == nullptr || found == settings->end()) continue;
-    for (std::string& item : found->second.items) {
-      if (item.starts_with("~/")) item.replace(0, 1, home);
-    }
+    if (found == settings->end()) continue;
+    for (std::string& item : found->second.items) item = FromHome(std::move(item));
   }
 }
 
@@ -37,7 +34,7 @@ Config Read(const std::filesystem::path& file, std::span<const std::string> over
   const FieldList fields = FieldsOf(config);
   Settings settings = ReadYamlSettings(ReadFile(file), file.string(), fields);
   AddOverrides(overrides, fields, &settings);
-  ExpandHome(&settings);
+  ExpandPaths(&settings);
   Apply(settings, fields);
   if (config.run.dir.empty()) config.run.dir = (std::filesystem::path("runs") / file.stem()).string();
   CheckConfig(config, settings, file.string());

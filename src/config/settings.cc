@@ -176,7 +176,7 @@ Settings ReadExtended(const YamlNode& key, const YamlNode& value, const std::str
   const std::string where = Place(file, key);
   if (layer >= kMostLayers) throw Error(where, "files extend each other in a circle", "remove one 'extends'");
   const std::filesystem::path other =
-      std::filesystem::path(file).parent_path() / ScalarText(value, kExtends, where);
+      std::filesystem::path(file).parent_path() / FromHome(ScalarText(value, kExtends, where));
   if (!std::filesystem::is_regular_file(other)) {
     throw Error(where, fmt::format("there is no file {}", other.string()), "name one relative to this file");
   }

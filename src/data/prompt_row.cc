@@ -12,24 +12,32 @@ namespace augur {
 namespace {
 
 constexpr std::string_view kPlaceholder = "{prompt}";
-// Where they are looked for unless a column is named; answers in an order that depends on their use.
+// Where they are looked for unless a column is named: prompts, answers to compare with, and those to learn.
 const std::initializer_list<std::string_view> kPromptColumns = {"prompt", "problem", "question"};
+const std::initializer_list<std::string_view> kTruthColumns = {"reward_model.ground_truth", "label", "answer",
+                                                               "solution"};
 const std::initializer_list<std::string_view> kAnswerColumns = {"solution", "answer", "label", "completion"};
 
-// The value at a column's name, or at a path with dots; nullptr if there is none or it is null.
-const Json* Find(const Json& row, std::string_view name) {
+// The value at a column's name, or at a path with dots, or the null on the way to it; nullptr if there is
+// none.
+const Json* Follow(const Json& row, std::string_view name) {
   if (!row.is_object()) return nullptr;
-  if (const auto found = row.find(name); found != row.end()) return found->is_null() ? nullptr : &*found;
+  if (const auto found = row.find(name); found != row.end()) return &*found;
   const Json* value = &row;
-  while (true) {
+  while (value->is_object()) {
     const size_t dot = name.find('.');
     const auto found = value->find(name.substr(0, dot));
-    if (found == value->end() || found->is_null()) return nullptr;
+    if (found == value->end()) return nullptr;
     value = &*found;
-    if (dot == std::string_view::npos) return value;
-    if (!value->is_object()) return nullptr;
+    if (dot == std::string_view::npos || value->is_null()) return value;
     name.remove_prefix(dot + 1);
   }
+  return nullptr;
+}
+
+const Json* Find(const Json& row, std::string_view name) {
+  const Json* value = Follow(row, name);
+  return value == nullptr || value->is_null() ? nullptr : value;
 }
 
 // The named column, or else the first of the usual ones that is present.
@@ -42,15 +50,15 @@ const Json* FindColumn(const Json& row, const std::string& named,
   return nullptr;
 }
 
-Error Missing(const Json& row, std::string_view what, const std::string& named, const std::string& where) {
-  const auto usual = what == "prompt" ? kPromptColumns : kAnswerColumns;
+Error Missing(const Json& row, std::string_view what, const std::string& named,
+              std::vector<std::string_view> usual, const std::string& where) {
+  if (!named.empty()) usual = {named};
   std::vector<std::string> names;
-  bool empty = false;
-  for (const auto& [name, value] : row.items()) {
-    names.push_back(name + (value.is_null() ? " (null)" : ""));
-    const bool is_sought = named.empty() ? std::ranges::find(usual, name) != usual.end() : name == named;
-    empty |= value.is_null() && is_sought;
-  }
+  for (const auto& [name, value] : row.items()) names.push_back(name + (value.is_null() ? " (null)" : ""));
+  const bool empty = std::ranges::any_of(usual, [&](std::string_view name) {
+    const Json* value = Follow(row, name);
+    return value != nullptr && value->is_null();
+  });
   const std::string_view flag = what == "data source" ? "data-source" : what;
   const std::string sought = named.empty() ? "" : fmt::format(" in the column \"{}\"", named);
   return Error(where, fmt::format("no {}{}", what, sought),
@@ -109,7 +117,7 @@ std::string CountdownText(const Json& row) {
 
 // What a verifier compares with: often the last line of a solution, or its number alone.
 const Json* FindGroundTruth(const Json& row, const PromptColumns& columns) {
-  return FindColumn(row, columns.answer, {"reward_model.ground_truth", "label", "answer", "solution"});
+  return FindColumn(row, columns.answer, kTruthColumns);
 }
 
 bool IsAnswer(const ChatMessage& message) { return message.role == "assistant"; }
@@ -135,7 +143,7 @@ const Json& OnlyAnswer(const Json& messages, const std::string& where) {
 
 // What is learned word by word. A ground truth alone is no answer unless it is named as one.
 const Json* FindWholeAnswer(const Json& row, const PromptColumns& columns, const std::string& where) {
-  const Json* answer = FindColumn(row, columns.answer, {"solution", "answer", "label", "completion"});
+  const Json* answer = FindColumn(row, columns.answer, kAnswerColumns);
   if (answer == nullptr && columns.answer.empty() && Find(row, "reward_model.ground_truth") != nullptr) {
     throw Error(where, "has a ground truth for a verifier (reward_model.ground_truth) and no answer to learn",
                 "name the column of the answer with data.answer_key, this one if it is the answer");
@@ -154,7 +162,11 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   const Json* content = FindColumn(row, columns.prompt, kPromptColumns);
   if (content == nullptr && columns.prompt.empty() && columns.whole_answers) content = Find(row, "messages");
   const bool countdown = columns.prompt.empty() && content == nullptr && IsCountdown(row);
-  if (content == nullptr && !countdown) throw Missing(row, "prompt", columns.prompt, where);
+  if (content == nullptr && !countdown) {
+    std::vector<std::string_view> usual = kPromptColumns;
+    usual.insert(usual.end(), {"messages", "numbers", "target"});
+    throw Missing(row, "prompt", columns.prompt, usual, where);
+  }
   if (content != nullptr && content->is_array()) {
     prompt.messages = ReadMessages(*content, where);
   } else if (content != nullptr && !content->is_string()) {
@@ -178,14 +190,16 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   } else if (columns.answer.empty() && IsCountdown(row)) {
     prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};
   } else if (columns.answer_required) {
-    throw Missing(row, "answer", columns.answer, where);
+    std::vector<std::string_view> usual = columns.whole_answers ? kAnswerColumns : kTruthColumns;
+    usual.insert(usual.end(), {"messages", "numbers", "target"});
+    throw Missing(row, "answer", columns.answer, usual, where);
   }
 
   if (const Json* source = FindColumn(row, columns.data_source, {"data_source"})) {
     if (!source->is_string()) throw Error(where, "the data source is not text", "write it as text");
     prompt.data_source = source->get<std::string>();
   } else if (!columns.data_source.empty()) {
-    throw Missing(row, "data source", columns.data_source, where);
+    throw Missing(row, "data source", columns.data_source, {}, where);
   }
   if (const Json* extra = Find(row, "extra_info")) prompt.extra_info = *extra;
   return prompt;

@@ -17,9 +17,9 @@ struct Gpu {
 int CompiledFor() {
   cudaFuncAttributes built = {};
   const cudaError_t fault = cudaFuncGetAttributes(&built, ProbeKernel);
+  cudaGetLastError();  // a fault would be taken for a later kernel's
   if (fault == cudaErrorNoKernelImageForDevice || fault == cudaErrorInvalidDeviceFunction ||
       fault == cudaErrorUnsupportedPtxVersion) {
-    cudaGetLastError();  // which would be taken for a later kernel's
     return 0;
   }
   CheckCuda(fault, kWhat);

@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "kernels/gpu_generation.h"
 #include "ops/device.h"
 
@@ -32,6 +33,19 @@ bool BuiltWithCuda() { return true; }
 
 bool HasUsableGpu() { return c10::cuda::device_count() > 0 && HasKernelsForGpu(); }
 
+namespace {
+
+// Why kernels do not run on it, which may be memory that another process has filled.
+std::string Hindrance() {
+  try {
+    return HasKernelsForGpu() ? "" : "; this build has no kernels for it";
+  } catch (const Error& fault) {
+    return fmt::format("; {}", fault.what());
+  }
+}
+
+}  // namespace
+
 std::string GpuDescription() {
   const int count = c10::cuda::device_count();
   if (count == 0) return "none";
@@ -39,8 +53,7 @@ std::string GpuDescription() {
   const int named = NamedGpuGeneration();
   return fmt::format(
       "{} x {}, {:.0f} GiB, compute capability {}.{}{}{}", count, gpu->name,
-      static_cast<double>(gpu->totalGlobalMem) / (1 << 30), gpu->major, gpu->minor,
-      HasKernelsForGpu() ? "" : "; this build has no kernels for it",
+      static_cast<double>(gpu->totalGlobalMem) / (1 << 30), gpu->major, gpu->minor, Hindrance(),
       named == 0 ? "" : fmt::format("; kernels are those of {:.1f} (AUGUR_GPU)", named / 10.0));
 }
 

@@ -73,11 +73,9 @@ Json ReadRun(const std::filesystem::path& run, const RunLimits& limits) {
     throw Error(run.string(), std::filesystem::exists(run) ? "is no directory" : "does not exist",
                 "name a run directory, such as augur train makes");
   }
-  constexpr const char* kOfRun[] = {"config.yaml", "metrics.jsonl", "summary.json", "points.jsonl",
-                                    "tokens.jsonl"};
   const auto exists = [&](const char* name) { return std::filesystem::exists(run / name); };
   if (IsCheckpoint(run)) throw Error(run.string(), "is a checkpoint", "name the run that it belongs to");
-  if (!IsStudy(run) && std::ranges::none_of(kOfRun, exists)) {
+  if (std::ranges::none_of(kRunFiles, exists)) {
     throw Error(
         run.string(), "is no run: it holds neither config.yaml nor metrics.jsonl",
         "name the directory of a run, an analysis, a comparison or a frontier, such as runs/quickstart");

@@ -9,6 +9,10 @@
 
 namespace augur {
 
+// What the page is made from.
+inline constexpr const char* kRunFiles[] = {"config.yaml",  "metrics.jsonl", "summary.json", "points.jsonl",
+                                            "tokens.jsonl", "analysis.json", "compare.json", "frontier.json"};
+
 // How much of a run goes onto the page.
 struct RunLimits {
   size_t steps = 2000;   // of each curve

@@ -44,6 +44,9 @@ TEST(Error, SuggestsTheNearestName) {
   EXPECT_EQ(NearestName("x", {}), "");
   EXPECT_EQ(NearestName("uni", names), "uniform");
   EXPECT_EQ(NearestName("foo", names), "");
+  const std::string_view commands[] = {"sft", "train"};
+  EXPECT_EQ(NearestName("stf", commands), "sft");
+  EXPECT_EQ(NearestName("tfs", commands), "");
   EXPECT_STREQ(UnknownName("mask.tail", "tail", "exat", names).what(),
                "mask.tail: unknown tail 'exat'; did you mean 'exact'? Valid: aggregated, uniform, exact");
 }

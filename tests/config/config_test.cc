@@ -136,6 +136,7 @@ TEST_F(ConfigTest, APathMayBeginAtHome) {
   EXPECT_EQ(Read(kSmall, {"run.dir=~/x"}).run.dir, home + "/x");
   EXPECT_EQ(Read(kSmall, {"data.train=[~/a, b~/c]"}).data.train,
             (std::vector<std::string>{home + "/a", "b~/c"}));
+  EXPECT_EQ(Read(kSmall, {"reward.interpreter=~/python"}).reward.interpreter, home + "/python");
   EXPECT_EQ(Read(kSmall, {"data.prompt_template=~/{prompt}"}).data.prompt_template, "~/{prompt}");
 }
 

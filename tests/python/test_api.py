@@ -121,6 +121,19 @@ def test_the_engine_does_not_run_inside_its_own_callback(tmp_path):
     assert len(augur.generate(MODEL, "1 2 =", max_tokens=2, threads=1)) == 1
 
 
+def test_a_model_that_was_removed_is_made_from_a_checkpoint_or_not_at_all(run, tmp_path):
+    copy = augur.Run(shutil.copytree(run.path, tmp_path / "copy"))
+    shutil.rmtree(copy.path / "model")
+    with pytest.raises(augur.Error, match="augur export RUN OUT"):
+        _ = copy.model_path
+    run_augur("export", copy.path, copy.path / "model")
+    assert len(augur.generate(copy.model_path, "1 2 =", max_tokens=2, threads=1)) == 1
+    for gone in ("model", "checkpoints"):
+        shutil.rmtree(copy.path / gone)
+    with pytest.raises(augur.Error, match="its model and checkpoints were removed"):
+        _ = copy.model_path
+
+
 def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
     def interrupt(step: int, metrics: dict) -> None:
         if step == 2:
@@ -325,6 +338,10 @@ def test_evaluation_equals_the_command(tmp_path, capfd):
         MODEL, {"prompt": "1 2 =", "answer": "1 2", "level": numpy.int64(3)}, verifier="exact", **options
     )
     assert one["overall"]["prompts"] == 1
+    part = torch.utils.data.Subset([*rows, *rows], range(1))  # has __getitem__ and no __iter__
+    assert augur.evaluate(MODEL, part, verifier="exact", **options)["overall"]["prompts"] == 1
+    with pytest.raises(augur.Error, match="^data: is a int"):
+        augur.evaluate(MODEL, 3)
     with pytest.raises(augur.Error, match="^data: holds nothing to evaluate on"):
         augur.evaluate(MODEL, [])
     with pytest.raises(augur.Error, match="^data:2: rows and files cannot be mixed"):
@@ -419,22 +436,26 @@ def test_a_run_is_free_when_it_has_ended_whatever_was_forked_meanwhile(tmp_path)
         os.waitpid(sleeping[0], 0)
 
 
-def test_a_fork_made_within_a_run_is_refused_rather_than_left_waiting(tmp_path):
+@pytest.mark.parametrize("generations", [1, 2])
+def test_a_fork_made_within_a_run_is_refused_rather_than_left_waiting_but_reports(generations, tmp_path):
     ends = []
 
-    def fork(metrics):
+    def in_a_fork(generation: int) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
-        if child == 0:
-            try:
-                augur.generate(MODEL, "1 2 =", max_tokens=1)
-            except augur.Error as error:
-                os._exit(7 if "in a fork that was made while a call was under way" in str(error) else 1)
-            os._exit(2)
-        ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if generation < generations:
+            os._exit(in_a_fork(generation + 1))
+        try:
+            assert augur.Run(tmp_path).report().path.exists()
+            augur.generate(MODEL, "1 2 =", max_tokens=1)
+        except augur.Error as error:
+            os._exit(7 if "in a fork that was made while a call was under way" in str(error) else 1)
+        os._exit(2)
 
-    augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=1", on_step=fork)
+    augur.train(SMALL, f"run.dir={tmp_path}", "train.steps=1", on_step=lambda metrics: ends.append(in_a_fork(1)))
     assert ends == [7]
 
 

@@ -228,6 +228,7 @@ def test_a_finished_run_of_other_files_is_not_taken_for_this_one(comparison, tmp
         ("base: base.yaml\narms: {a: {x: y}}", "key=value"),
         ("base: [", "YAML"),
         ("base: absent.yaml\narms: {a: []}", "absent.yaml"),
+        ("base: ~/absent.yaml\narms: {a: []}", f"{Path.home()}/absent.yaml"),
     ],
 )
 def test_mistakes_in_the_file_are_named(comparison, text, message):

@@ -103,6 +103,8 @@ def test_a_file_may_extend_another(tmp_path):
     assert "lr: 0.002" in printed and "steps: 7" in printed and "clip_high: 0.3" in printed
     (tmp_path / "small.yaml").write_text("extends: base.yaml\nmask: clip\n")
     assert "clip_high: 0.28" in run_augur("config", tmp_path / "small.yaml").stdout
+    (tmp_path / "home.yaml").write_text("extends: ~/base.yaml\n")
+    assert "clip_high: 0.3" in run_augur("config", tmp_path / "home.yaml", environment={"HOME": str(tmp_path)}).stdout
     for text, part in [("extends: none.yaml\n", "none.yaml"), ("extends: small.yaml\n", "circle")]:
         (tmp_path / "small.yaml").write_text(text)
         done = run_augur("config", tmp_path / "small.yaml", check=False)

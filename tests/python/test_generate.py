@@ -199,14 +199,21 @@ def test_what_is_read_is_not_written_to(tmp_path):
     data.write_text('{"prompt": "1 2 =", "answer": "1 2"}\n')
     (tmp_path / "link.jsonl").symlink_to(data)
     model = ROOT / "models" / "tiny"
+    reward, log = tmp_path / "score.py", tmp_path / "run" / "metrics.jsonl"
+    reward.write_text("def score(prompt, completion, **row): return 0.5")
+    log.parent.mkdir()
+    log.write_text('{"step": 1, "data": {}}\n')
     for command in (
         ["generate", model, "--data", data, "--output", tmp_path / "link.jsonl"],
         ["eval", model, "--data", tmp_path / "link.jsonl", "--output", data],
         ["eval", model, "--data", data, "--responses", data],
+        ["eval", model, "--data", data, "--reward", f"{reward}:score", "--responses", reward],
+        ["report", log.parent, "--output", log],
     ):
         done = run_augur(*command, check=False)
         assert done.returncode == 2 and "which this command reads; name another file" in done.stderr
-    assert data.read_text().startswith('{"prompt"')
+    assert data.read_text().startswith('{"prompt"') and reward.read_text().startswith("def")
+    assert log.read_text().startswith('{"step"')
 
 
 def test_stats_are_one_line_of_json(models):

@@ -104,6 +104,12 @@ def test_the_fields_are_those_of_the_library():
         assert name in names
 
 
+def test_numbers_may_be_text():
+    assert MaskRule(delta="0.1", delta_negative="0", ratio_cap="5") == MaskRule(
+        delta=0.1, delta_negative=0, ratio_cap=5
+    )
+
+
 def test_a_rule_can_be_copied_changed_hashed_and_pickled():
     rule = replace(MaskRule.preset("predictive-reverse-kl-exact"), delta=0.1)
     assert rule.tail == "exact" and "delta=0.1 " in rule.text
@@ -125,6 +131,8 @@ def test_a_rule_can_be_copied_changed_hashed_and_pickled():
         ({"dual_clip": 1.0}, "mask.dual_clip: 1 is not a finite number above 1"),
         ({"dual_clip": -1.0}, "mask.dual_clip"),
         ({"outside_budget": 1.0}, "mask.outside_budget: 1 is not a finite number above 0 and below 1"),
+        ({"proximity": "kl,"}, "proximity: is 'kl,'; give one value"),
+        ({"delta": "0.1,"}, "delta: is '0.1,'; give one value"),
         ({"proximity": "ratio", "outside_budget": 0.1}, "mask.outside_budget: sets delta"),
         ({"proximity": "reverse-kl"}, "did you mean 'reverse_kl'"),
         ({"action": "restore"}, "mask.action: unknown action 'restore'"),

@@ -54,6 +54,7 @@ def test_a_program_that_hangs_ends_with_its_test(tmp_path):
     def give_up(*_):
         raise TimeoutError
 
+    warm.run(["--version"], b"", tmp_path, dict(os.environ))  # has loaded the program now
     before = signal.signal(signal.SIGUSR1, give_up)
     timer = threading.Timer(1.5, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
     timer.start()
@@ -61,6 +62,7 @@ def test_a_program_that_hangs_ends_with_its_test(tmp_path):
         with pytest.raises(TimeoutError):
             warm.run(["config", str(tmp_path / "fifo")], b"", tmp_path, dict(os.environ))
     finally:
+        timer.cancel()
         signal.signal(signal.SIGUSR1, before)
     for args, code in ((["--version"], 0), (["config", "/nowhere"], 2), (["--version"], 0)):
         assert warm.run(args, b"", tmp_path, dict(os.environ)).returncode == code

@@ -235,6 +235,11 @@ def test_auto_follows_the_pointer(tmp_path, config):
     assert sorted(p.name for p in abandoned(run)[0].glob("global_step_*")) == ["global_step_4", "global_step_6"]
 
 
+@pytest.mark.parametrize(("steps", "offered"), [(4, "run.resume=4 goes back"), (5, "another run.dir trains anew")])
+def test_fewer_steps_than_the_run_has_are_told_with_what_can_be_done(config, steps, offered):
+    assert f"stands at step 6 already; {offered}" in run_augur("train", config, f"train.steps={steps}").stderr
+
+
 def test_a_step_that_was_not_saved_is_named_with_those_that_were(tmp_path, config):
     done = run_augur("train", config, "run.resume=5", check=False)
     assert done.returncode == 2 and "global_step_5" in done.stderr and "2, 4, 6" in done.stderr
