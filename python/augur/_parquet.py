@@ -1,8 +1,8 @@
 """Writes a Parquet file's rows to descriptor 3, a JSON object a line: `python _parquet.py FILE`.
 
 Lists become arrays, structs objects, nulls and numbers that are not finite null; columns of types without a counterpart
-in JSON (binary, dates, decimals) are left out. The last line is !{"end": true}, or says why there are no more:
-!{"fault", "row"}.
+in JSON (binary, dates, decimals) are left out; where there are any, the first line is !{"left_out": [names]}. The last
+line is !{"end": true}, or says why there are no more: !{"fault", "row"}.
 """
 
 import json
@@ -60,6 +60,8 @@ def write_rows(path: str, out: TextIO) -> dict:
     try:
         file = parquet.ParquetFile(path)
         columns = [field.name for field in file.schema_arrow if _has_counterpart(field.type)]
+        if left_out := [name for name in file.schema_arrow.names if name not in columns]:
+            out.write("!" + json.dumps({"left_out": left_out}) + "\n")
         for batch in file.iter_batches(_ROWS, columns=columns):
             batch.validate(full=True)
             out.writelines(_line(row) + "\n" for row in batch.to_pylist())

@@ -1,5 +1,6 @@
 #include "data/parquet.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,7 +9,9 @@
 
 #include "base/child_process.h"
 #include "base/error.h"
+#include "base/process_group.h"
 #include "base/python.h"
+#include "base/tell.h"
 
 namespace augur {
 namespace {
@@ -50,6 +53,13 @@ class ChildLines {
   size_t begin_ = 0;
 };
 
+void TellLeftOut(const std::filesystem::path& path, const Json& columns) {
+  if (ThisProcessGroup().rank > 0) return;  // the first tells it
+  const auto names = columns.get<std::vector<std::string>>();
+  Tell("augur: warning: {}: columns whose types have no counterpart in JSON are left out: {}\n", path.string(),
+       fmt::join(names, ", "));
+}
+
 }  // namespace
 
 void ForEachParquetRow(const std::filesystem::path& path,
@@ -57,12 +67,17 @@ void ForEachParquetRow(const std::filesystem::path& path,
   ChildLines lines(PythonScript("_parquet.py", {path.string()}, path.string()), path.string());
   Json last;
   std::string line;
-  for (size_t number = 1; last.is_null() && lines.Next(&line); ++number) {
-    const std::string where = fmt::format("{}:{}", path.string(), number);
+  size_t number = 0;
+  while (last.is_null() && lines.Next(&line)) {
     if (line.starts_with('!')) {
-      last = ParseJson(line.substr(1), where);
+      last = ParseJson(line.substr(1), path.string());
     } else {
-      visit(ParseJson(line, where), number);
+      ++number;
+      visit(ParseJson(line, fmt::format("{}:{}", path.string(), number)), number);
+    }
+    if (last.contains("left_out")) {
+      TellLeftOut(path, last["left_out"]);
+      last = nullptr;
     }
   }
   if (last.contains("end")) return;

@@ -79,8 +79,10 @@ def test_every_arrow_type_with_a_counterpart_in_json_is_read(tmp_path):
         "image": pa.array([b"\xff\x00", b""], pa.binary()),
     }
     pq.write_table(pa.table(columns), tmp_path / "types.parquet")
-    rows = prompts(tmp_path / "types.parquet")
-    assert [row["prompt"] for row in rows] == ["p", "q"]
+    done = run_augur("prompts", tmp_path / "types.parquet")
+    assert done.stderr.endswith("no counterpart in JSON are left out: image\n") and done.stderr.count("\n") == 1
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["line"] for row in rows] == [1, 2] and [row["prompt"] for row in rows] == ["p", "q"]
     assert [row["ground_truth"] for row in rows] == ["1", "2"]
     assert rows[0]["extra_info"] == {"small": 1, "large": 2**63, "real": 1.5, "list": [1, 2], "fixed": [True]}
     assert rows[1]["extra_info"] == {"small": None, "large": 3, "real": -2.0, "list": [], "fixed": None}
