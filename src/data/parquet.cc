@@ -56,8 +56,8 @@ class ChildLines {
 void TellLeftOut(const std::filesystem::path& path, const Json& columns) {
   if (ThisProcessGroup().rank > 0) return;  // the first tells it
   const auto names = columns.get<std::vector<std::string>>();
-  Tell("augur: warning: {}: columns whose types have no counterpart in JSON are left out: {}\n", path.string(),
-       fmt::join(names, ", "));
+  Tell("augur: warning: {}: columns whose types have no counterpart in JSON are left out: {}\n",
+       path.string(), fmt::join(names, ", "));
 }
 
 }  // namespace
