@@ -151,7 +151,12 @@ TRAIN = {
     "run.threads": Case(1, 3, lambda o: o.threads, {"train.steps": 6}),
     "run.resume": Case("auto", "never", lines, {"train.steps": 1}, before={"train.steps": 2, "run.resume": "auto"}),
     "run.resume_changed": Case(
-        "false", "true", exit_code, {"train.lr": 0.02, "train.steps": 2}, fails=True, before={"train.lr": 0.01}
+        "false",
+        "true",
+        exit_code,
+        {"train.lr": 0.02, "train.steps": 2},
+        fails=True,
+        before={"train.lr": 0.01, "train.steps": 1},
     ),
     "model.path": Case("GUESSER", "OTHER", texts, SHOW),
     "model.precision": Case("fp32", "bf16", figure("mismatch/logp_diff_mean")),
@@ -294,7 +299,9 @@ SHARED = {
     "run.device": TRAIN["run.device"],
     "run.threads": Case(1, 3, lambda o: o.threads, {"sft.steps": 6}),
     "run.resume": Case("auto", "never", lines, {"sft.steps": 1}, before={"sft.steps": 2, "run.resume": "auto"}),
-    "run.resume_changed": Case("false", "true", exit_code, {"sft.lr": 0.02}, fails=True, before={"sft.lr": 0.01}),
+    "run.resume_changed": Case(
+        "false", "true", exit_code, {"sft.lr": 0.02}, fails=True, before={"sft.lr": 0.01, "sft.steps": 1}
+    ),
     "model.path": Case("GUESSER", "OTHER", LOSS),
     "model.precision": Case("fp32", "bf16", LOSS),
     "lora.rank": TRAIN["lora.rank"],
