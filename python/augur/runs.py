@@ -94,7 +94,7 @@ class Run:
                 raise Error(f"{path}: is gone; `augur export RUN OUT` makes it of the newest checkpoint")
             if self.finished:
                 what = f"{self.path}: its model and checkpoints were removed"
-                raise Error(f"{what}; train it again in another run.dir (augur frontier with --keep-weights)")
+                raise Error(f"{what}; train it again in another run.dir; `augur frontier --keep-weights` keeps them")
             raise Error(f"{path}: the run has no model yet, it stands at step {self.step}; train it to its end")
         return path
 
