@@ -148,12 +148,16 @@ _noted: set[str] = set()
 def check_version(package: str, found: str, tested: str) -> None:
     """Says once, in the first of several ranks, that a version is outside the tested range: an adapter reaches into a
     framework's internals, which another version may have moved."""
-    if found in SpecifierSet(tested, prereleases=True) or package in _noted:
+    if found not in SpecifierSet(tested, prereleases=True):
+        note_once(
+            f"{package} {found}: Augur's adapter is tested with {package} {tested}; "
+            f"if something fails, pip install '{package}{tested}'"
+        )
+
+
+def note_once(text: str) -> None:
+    """A warning, once, in the first of several ranks."""
+    if text in _noted or os.environ.get("RANK", "0") != "0" or multiprocessing.parent_process() is not None:
         return
-    _noted.add(package)
-    if os.environ.get("RANK", "0") != "0" or multiprocessing.parent_process() is not None:
-        return
-    logging.getLogger("augur").warning(
-        f"{package} {found}: Augur's adapter is tested with {package} {tested}; "
-        f"if something fails, pip install '{package}{tested}'"
-    )
+    _noted.add(text)
+    logging.getLogger("augur").warning(text)

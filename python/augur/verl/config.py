@@ -15,9 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 from augur import guards
 from augur.masks import MaskRule
 
-# Loss modes and the presets behind them; `augur` alone is the paper's rule.
+# Loss modes and the presets behind them; `augur` alone is the paper's rule. A preset that differs from another in delta
+# alone has no mode: delta comes from clip_ratio_low and clip_ratio_high.
+_TIGHT = "augur_predictive_kl_tight"
 LOSS_MODES = {"augur": "predictive-kl-aggregated"} | {
-    f"augur_{name.replace('-', '_')}": name for name in MaskRule.presets()
+    mode: name for name in MaskRule.presets() if (mode := f"augur_{name.replace('-', '_')}") != _TIGHT
 }
 DEFAULT_SUPPORT_SIZE = 20
 _VLLM_LIMIT = 20  # vLLM's default for max_logprobs
@@ -26,6 +28,11 @@ _STRATEGIES = ("fsdp", "fsdp2", "megatron")
 
 def check_mode(mode: str) -> bool:
     """Whether a loss mode is one of Augur's; raises ValueError for one that only looks like it."""
+    if mode == _TIGHT:
+        raise ValueError(
+            f"policy_loss.loss_mode: {mode} is no mode, because clip_ratio_low and clip_ratio_high set delta; use "
+            "augur_predictive_kl_aggregated with actor.clip_ratio_low=0.05 and actor.clip_ratio_high=0.05"
+        )
     if mode not in LOSS_MODES and mode.lower().startswith("augur"):
         raise ValueError(f"policy_loss.loss_mode: unknown mode '{mode}'; Augur's are {', '.join(LOSS_MODES)}")
     return mode in LOSS_MODES
@@ -73,6 +80,25 @@ def check_config(config: DictConfig) -> None:
         raise ValueError("actor_rollout_ref.model.use_fused_kernels: hide the logits; set it to False")
     if (config.get("distillation", None) or {}).get("enabled", False):
         raise ValueError("distillation.enabled: distillation uses the fields that carry the support; set it to False")
+
+
+def thresholds(actor: Any) -> tuple[Any, Any]:  # noqa: ANN401  a DictConfig or verl's ActorConfig
+    """For A < 0 and for A > 0, as verl resolves them."""
+    low = actor.clip_ratio if actor.clip_ratio_low is None else actor.clip_ratio_low
+    return low, actor.clip_ratio if actor.clip_ratio_high is None else actor.clip_ratio_high
+
+
+def note_thresholds(actor: DictConfig) -> None:
+    """Says once which delta is used where verl's default is not the preset's."""
+    mode = actor.policy_loss.loss_mode
+    rule = MaskRule.preset(LOSS_MODES[mode])
+    low, high = thresholds(actor)
+    if rule.proximity in ("none", "ratio") or low == high == rule.delta:
+        return
+    guards.note_once(
+        f"{mode}: delta is {high} where A > 0 and {low} where A < 0, from actor.clip_ratio_high and clip_ratio_low "
+        f"(verl's default is 0.2); the preset {LOSS_MODES[mode]} has {rule.delta}"
+    )
 
 
 def _check_thresholds(actor: DictConfig) -> None:
@@ -189,6 +215,7 @@ def _check_before(module: Any, name: str, imported_by: tuple[str, ...] = ()) -> 
         if config is not None and is_augur(config):
             guards.check_version("verl", verl.__version__, guards.TESTED["verl"])
             check_config(config)
+            note_thresholds(config.actor_rollout_ref.actor)
         return function(config, *args, **kwargs)
 
     # Modules that were imported before hold the function under the same name.

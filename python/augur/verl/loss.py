@@ -14,7 +14,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 from augur import support
 from augur.masks import Decision, MaskRule, decide
 from augur.support import Support, VocabShard
-from augur.verl.config import LOSS_MODES, check_mode
+from augur.verl.config import LOSS_MODES, check_mode, thresholds
 
 _LOG_RATIO_LIMIT = 20.0
 
@@ -32,8 +32,7 @@ def rule_of(config: ActorConfig) -> MaskRule | None:
     mode = config.policy_loss.get("loss_mode", "vanilla")
     if not check_mode(mode):
         return None
-    low = config.clip_ratio if config.clip_ratio_low is None else config.clip_ratio_low
-    high = config.clip_ratio if config.clip_ratio_high is None else config.clip_ratio_high
+    low, high = thresholds(config)
     preset = LOSS_MODES[mode]
     rule = MaskRule.preset(preset)
     if rule.proximity == "none":

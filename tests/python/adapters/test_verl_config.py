@@ -1,6 +1,7 @@
 """What of verl's configuration the adapter refuses, its launch script, and its entry point."""
 
 import dataclasses
+import functools
 import importlib
 import os
 import subprocess
@@ -132,6 +133,11 @@ def test_launch_scripts_say_how_they_are_used(script, arguments):
             "mine",
             "default_agent_loop: is mine, which is neither registered",
         ),
+        (
+            "actor_rollout_ref.actor.policy_loss.loss_mode",
+            "augur_predictive_kl_tight",
+            "augur_predictive_kl_tight is no mode, .*augur_predictive_kl_aggregated with actor.clip_ratio_low=0.05",
+        ),
         ("actor_rollout_ref.actor.policy_loss.loss_mode", "augur_predictive", "unknown mode 'augur_predictive'"),
     ],
 )
@@ -142,6 +148,20 @@ def test_refused_settings_name_the_key_the_reason_and_the_remedy(script_config, 
         verl.utils.config.validate_config(config, use_reference_policy=False, use_critic=False)
     with pytest.raises(ValueError, match=message):
         verl.trainer.constants_ppo.get_ppo_ray_runtime_env(config)
+
+
+def test_the_driver_prints_the_delta_in_use_where_it_is_not_the_presets(script_config, caplog, monkeypatch):
+    monkeypatch.setattr(guards, "_noted", set())
+    validate = functools.partial(verl.utils.config.validate_config, use_reference_policy=False, use_critic=False)
+    config = OmegaConf.create(OmegaConf.to_container(script_config))
+    validate(config)  # 0.15, as the preset has it
+    assert not caplog.messages
+    for name in ("clip_ratio_low", "clip_ratio_high"):
+        config.actor_rollout_ref.actor[name] = None
+    for _ in range(2):
+        validate(config)
+    assert len(caplog.messages) == 1
+    assert "delta is 0.2 where A > 0 and 0.2 where A < 0" in caplog.text and "has 0.15" in caplog.text
 
 
 @pytest.mark.parametrize("value", [0, 1.0, True, float("inf")])
