@@ -130,6 +130,7 @@ def test_figures_of_a_step_are_means_over_all_its_tokens(tmp_path, policy, name)
     assert figures["actor/pg_clipfrac"] == figures["mask/masked"]
     if name == "gspo":
         assert figures["mask/outside"] == figures["mask/masked"]  # a response outside is clipped
+        assert figures["mask/ratio_cut"] == figures["mask/ratio"]  # gspo cuts none
     assert figures["mismatch/logp_diff_max"] < 1e-4  # sampled at the trainer's temperature
     norms = [float(tensors["grad_norm"][0]) for _, tensors in updates]
     assert figures["actor/grad_norm"] == pytest.approx(sum(norms) / len(norms), rel=1e-4)

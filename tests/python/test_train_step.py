@@ -209,6 +209,24 @@ def test_truncated_importance_with_a_recomputed_anchor(policy, tmp_path):
         assert error < 0.03, (name, float(error))
 
 
+def test_truncated_importance_scales_the_policy_gradient_alone(policy, tmp_path):
+    case = DEFAULTS | dict(loss="tis")
+    changes = dict(algorithm__anchor="recomputed", algorithm__tis_cap=0.5)
+    changes |= dict(algorithm__entropy_bonus=1, algorithm__kl_coef=0.5, algorithm__kl_estimator="k1")
+    before, updates = dump_step(policy, tmp_path, case, **changes)
+    more = dict(tis_cap=0.5, entropy_bonus=1.0, kl_coef=0.5, kl="k1")
+    check_updates(before, updates, options_of(case, **more))
+
+
+def test_with_advantages_of_0_and_truncated_importance_the_loss_is_the_entropy(policy, tmp_path):
+    changes = dict(algorithm__loss="tis", algorithm__anchor="recomputed", algorithm__tis_cap=0.9)
+    changes |= dict(algorithm__entropy_bonus=1, reward__overlong_buffer=0, train__steps=1, train__epochs=1)
+    run_augur("train", write_config(tmp_path / "c.yaml", policy, tmp_path / "run", train__minibatch=4, **changes))
+    row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])["data"]
+    assert row["critic/advantages/max"] == row["critic/advantages/min"] == 0
+    assert row["actor/pg_loss"] == pytest.approx(-row["actor/entropy"], rel=1e-5)
+
+
 def test_a_mask_measures_from_the_recomputed_anchor_with_truncated_importance(policy, tmp_path):
     case = DEFAULTS | dict(loss="tis")
     before, updates = dump_step(policy, tmp_path, case, algorithm__anchor="recomputed")

@@ -98,11 +98,11 @@ def minibatch_loss(samples, logits_of, options):
         log_mu = torch.tensor(recorded, dtype=log_pi.dtype).view(-1, columns)
         chosen = log_pi.gather(1, ids[:, :1].long()).squeeze(1)
         ratio = (chosen - log_mu[:, 0]).exp()
-        loss = options["loss"]
+        loss, importance = options["loss"], 1
         if sample["importance"]:  # tis with a recomputed anchor
             away = log_mu[:, 0] - torch.tensor(sample["sampled_logprobs"], dtype=log_pi.dtype)
-            weight = weight * away.exp().clamp(max=options["tis_cap"])
-            torch.testing.assert_close(torch.tensor(sample["importance"]), (weight / weights[0]).float())
+            importance = away.exp().clamp(max=options["tis_cap"])
+            torch.testing.assert_close(torch.tensor(sample["importance"]), importance.float())
             loss = "masked"
         if loss == "gspo":
             s = (chosen - log_mu[:, 0]).mean().exp()
@@ -122,7 +122,7 @@ def minibatch_loss(samples, logits_of, options):
                 ]
             )
             masked += int((~keep).sum())
-            terms = torch.where(keep, -ratio * advantage, 0)
+            terms = torch.where(keep, -ratio * advantage, 0) * importance
         if options["entropy_bonus"]:
             terms = terms + options["entropy_bonus"] * (log_pi.exp() * log_pi).sum(1)
         if options["kl_coef"]:

@@ -28,7 +28,8 @@ struct Rows {
     for (int64_t t = 0; t < sample.tokens(); ++t) {
       rows.push_back(first + t);
       targets.push_back(rollout.tokens[t]);
-      advantages.push_back(static_cast<float>(sample.advantage));
+      const double factor = sample.importance.empty() ? 1 : sample.importance[static_cast<size_t>(t)];
+      advantages.push_back(static_cast<float>(factor * sample.advantage));
     }
     ids.insert(ids.end(), rollout.support.ids.begin(), rollout.support.ids.end());
     const std::vector<float>& from = sample.anchor.empty() ? rollout.support.logprobs : sample.anchor;
@@ -89,29 +90,14 @@ Routing GatherRouting(std::span<const TrainSample> samples, std::span<const Pref
 
 }  // namespace
 
-std::vector<float> PlainWeights(Aggregation aggregation, std::span<const TrainSample> samples,
-                                int64_t horizon) {
+std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
+                                 int64_t horizon) {
   std::vector<int64_t> sequence;
   sequence.reserve(CountTokens(samples));
   for (size_t i = 0; i < samples.size(); ++i) {
     sequence.insert(sequence.end(), samples[i].tokens(), static_cast<int64_t>(i));
   }
   return TokenWeights(aggregation, sequence, horizon);
-}
-
-void WeighByImportance(std::span<const TrainSample> samples, std::vector<float>* weights) {
-  float* weight = weights->data();
-  for (const TrainSample& sample : samples) {
-    for (size_t t = 0; t < sample.importance.size(); ++t) weight[t] *= sample.importance[t];
-    weight += sample.tokens();
-  }
-}
-
-std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
-                                 int64_t horizon) {
-  std::vector<float> weights = PlainWeights(aggregation, samples, horizon);
-  WeighByImportance(samples, &weights);
-  return weights;
 }
 
 std::vector<size_t> MinibatchSizes(size_t groups, size_t most) {

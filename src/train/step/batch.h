@@ -23,7 +23,7 @@ struct TrainSample {
   std::vector<float> anchor = {};
   // [tokens] log-probs of the reference model; empty: none.
   std::vector<float> reference = {};
-  // [tokens] factors on the tokens' weights; empty: 1.
+  // [tokens] factors of the advantage, and so of the policy gradient alone; empty: 1.
   std::vector<float> importance = {};
   size_t place = 0;  // within its minibatch, whichever rank learns from it
 
@@ -40,16 +40,9 @@ struct MicroBatch {
   Routing routing;          // by sparse layer [N, experts_per_token]; empty where none was recorded
 };
 
-// The weight of every response token of the minibatch, sample after sample, importance included.
+// The weight of every response token of the minibatch, sample after sample.
 std::vector<float> SampleWeights(Aggregation aggregation, std::span<const TrainSample> samples,
                                  int64_t horizon);
-
-// The same without importance.
-std::vector<float> PlainWeights(Aggregation aggregation, std::span<const TrainSample> samples,
-                                int64_t horizon);
-
-// Multiplies the weights of these samples' tokens by their importance.
-void WeighByImportance(std::span<const TrainSample> samples, std::vector<float>* weights);
 
 // How many groups each minibatch has, at most `most`: as few minibatches as that allows, of near-equal size,
 // so that no update is made from a remainder. 49 groups at 16 become 13, 12, 12, 12.

@@ -135,6 +135,7 @@ PolicyLoss HeadLoss(const Model& model, const at::Tensor& hidden, const MicroBat
     total->sums[kSumOutside] += ratios.masked;
     const auto tokens = static_cast<double>(batch.targets.size(0));
     total->sums[kSumRatio] += ratios.ratio - tokens;  // replaces the ones that stand for it
+    total->sums[kSumCutRatio] += ratios.ratio - tokens;
     total->sums[kSumLogRatio] += ratios.log_ratio;
   } else {
     out = ComputeLinearPolicyLoss(loss.rule, head, batch.recorded, MakeHeadOptions(loss));
@@ -216,7 +217,7 @@ SampleShare ShareOf(std::span<const TrainSample> samples, int64_t micro_tokens, 
 // All of a minibatch.
 MinibatchShare WholeShare(std::span<const TrainSample> samples, const StepLoss& loss) {
   MinibatchShare share{.samples = {samples.begin(), samples.end()},
-                       .weights = PlainWeights(loss.aggregation, samples, loss.horizon),
+                       .weights = SampleWeights(loss.aggregation, samples, loss.horizon),
                        .cuts = MicroBatchCuts(samples, loss),
                        .has_gradient = CountWithGradient(samples, loss) > 0};
   share.gradient_passes = PassesWithGradient(share, loss);
@@ -283,7 +284,7 @@ bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
 }
 
 MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss, const Ranks& ranks) {
-  const std::vector<float> weights = PlainWeights(loss.aggregation, minibatch, loss.horizon);
+  const std::vector<float> weights = SampleWeights(loss.aggregation, minibatch, loss.horizon);
   const size_t needed = CountWithGradient(minibatch, loss);
   std::vector<size_t> begins;  // of each sample's weights
   size_t tokens = 0;
@@ -317,13 +318,11 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
 
 StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const MinibatchShare& share,
                          const StepLoss& loss, const DecisionVisitor& visit) {
-  std::vector<float> weights = share.weights;
-  WeighByImportance(share.samples, &weights);
   const ExpertChoices choices = MinibatchChoices(model, share, loss);
   StepSums total;
   size_t next = 0, begin = 0;  // micro-batch, and its first token
   const auto micro_batch = [&] {
-    const MicroBatch batch = MicroBatchOf(model, share, loss, next++, weights, &begin);
+    const MicroBatch batch = MicroBatchOf(model, share, loss, next++, share.weights, &begin);
     const PolicyLoss out = MicroStep(model, batch, loss, choices, &total);
     if (at::GradMode::is_enabled()) optimizer.Accumulate();
     if (visit) visit(batch, out);

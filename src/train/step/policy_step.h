@@ -68,7 +68,7 @@ StepSums AccumulateMinibatch(const Model& model, Optimizer& optimizer, std::span
 // What one rank learns from of a minibatch: all of it where it is alone.
 struct MinibatchShare {
   std::vector<TrainSample> samples;  // those that HasGradient first
-  std::vector<float> weights;        // of their tokens, without importance, within the whole minibatch
+  std::vector<float> weights;        // of their tokens, within the whole minibatch
   std::vector<size_t> cuts;          // where its micro-batches begin, and the end
   bool has_gradient = false;         // the minibatch, of whichever rank
   // Most micro-batches that any rank has, with gradients and without: every rank makes as many passes.
