@@ -102,6 +102,8 @@ def policy_loss(
     weight 0 or without support contributes nothing, whatever its row holds. vocab_size: the real vocabulary when the
     logits are padded. entropy_bonus, and reference_kl ("k1", "k2", "k3" at the sampled token, or "none") times
     kl_coef, enter the same loss. With `validate`, recorded values are checked, which on CUDA waits for the device.
+    Without it the caller guarantees them: an id outside the vocabulary reads and writes memory outside the logits, and
+    wrong log-probs give wrong decisions.
     """
     check_tensors(
         logits=logits,

@@ -109,10 +109,17 @@ class Decision(NamedTuple):
         return self.flags.bitwise_and(8).bool()
 
 
+def a(name: str) -> str:
+    """The name with its article."""
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def rule_text(rule: MaskRule | str) -> str:
     """What the operators take: a rule's text, or a preset's name as it is."""
     if not isinstance(rule, MaskRule | str):
-        raise ValueError(f"rule: is a {type(rule).__name__}; pass a MaskRule or the name of a preset")
+        raise ValueError(f"rule: is {a(type(rule).__name__)}; pass a MaskRule or the name of a preset")
+    if isinstance(rule, str) and not rule.strip():
+        raise ValueError(f"rule: is {rule!r}; pass a MaskRule or the name of a preset")
     return rule if isinstance(rule, str) else rule.text
 
 
@@ -126,7 +133,7 @@ def check_numbers(**numbers: float | None) -> None:
             continue
         if isinstance(number, torch.Tensor) and number.dim() == 0 and not (whole and number.is_floating_point()):
             continue
-        raise ValueError(f"{name}: is a {type(number).__name__}; pass a {'whole ' if whole else ''}number")
+        raise ValueError(f"{name}: is {a(type(number).__name__)}; pass a {'whole ' if whole else ''}number")
 
 
 _OPTIONAL = ("tail_square", "weights", "bias", "reference_logprobs")
@@ -137,7 +144,7 @@ def check_tensors(**tensors: torch.Tensor | None) -> None:
     would not reach their check."""
     for name, tensor in tensors.items():
         if not (isinstance(tensor, torch.Tensor) or (tensor is None and name in _OPTIONAL)):
-            raise ValueError(f"{name}: is a {type(tensor).__name__}; pass a torch.Tensor")
+            raise ValueError(f"{name}: is {a(type(tensor).__name__)}; pass a torch.Tensor")
     present = [(name, tensor.device) for name, tensor in tensors.items() if tensor is not None]
     first, device = present[0]
     for name, other in present:
@@ -160,7 +167,8 @@ def decide(
     behaviour, policy: [T, M] log-probs over the support at the sampling temperature; column 0 is the sampled token,
     unused columns of `behaviour` hold -inf. advantages: [T]. tail_square: [T], the policy's sum of squared
     probabilities outside the support, needed by the exact tail. A token whose column 0 is -inf has no support: it
-    is not kept. With `validate`, recorded values are checked, which on CUDA waits for the device.
+    is not kept. With `validate`, recorded values are checked, which on CUDA waits for the device. Without it, wrong
+    values give wrong decisions.
     """
     check_tensors(behaviour=behaviour, policy=policy, advantages=advantages, tail_square=tail_square)
     check_numbers(vocab_size=vocab_size)

@@ -99,6 +99,14 @@ void CheckShape(const NamedTensor& argument, at::IntArrayRef shape) {
   }
 }
 
+void CheckRows(const NamedTensor& argument, std::string_view shape) {
+  if (argument.tensor.dim() == 2) return;
+  throw Error(argument.name,
+              fmt::format("has shape {}, expected {}: one row per response token",
+                          ShapeText(argument.tensor.sizes()), shape),
+              fmt::format("select the rows: {}[mask], with the response mask", argument.name));
+}
+
 void CheckFloating(const NamedTensor& argument) {
   if (!argument.tensor.is_floating_point()) {
     throw Error(argument.name, fmt::format("has dtype {}", c10::toString(argument.tensor.scalar_type())),

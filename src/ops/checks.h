@@ -16,6 +16,8 @@ struct NamedTensor {
 
 // Throws Error unless the tensor has this shape; -1 matches any size.
 void CheckShape(const NamedTensor& argument, at::IntArrayRef shape);
+// Throws Error unless it is a matrix with one row per response token.
+void CheckRows(const NamedTensor& argument, std::string_view shape);
 void CheckFloating(const NamedTensor& argument);
 // All defined tensors stand on one device, a CPU or a CUDA GPU.
 void CheckSameDevice(std::initializer_list<NamedTensor> arguments);

@@ -404,7 +404,10 @@ def ids_with(token, column, value):
     ("changes", "message"),
     [
         ({"hidden": torch.zeros(5, 16)}, r"support_ids: has shape \[4, 9\], expected \[5, any\]"),
-        ({"hidden": torch.zeros(16)}, r"hidden: has shape \[16\], expected \[any, any\]"),
+        (
+            {"hidden": torch.zeros(16)},
+            r"hidden: has shape \[16\], expected \[T, d\]: one row per .*hidden\[mask\]",
+        ),
         ({"head_weight": torch.zeros(60, 15)}, "head_weight: has rows of 15 while hidden has rows of 16"),
         ({"head_weight": torch.zeros(60, 16).half()}, "head_weight: has dtype Half while hidden has Float"),
         ({"bias": torch.zeros(59)}, r"bias: has shape \[59\], expected \[60\]"),

@@ -283,6 +283,12 @@ def changed_ids(token, column, value):
         ({"support_ids": changed_ids(1, 0, -1)}, "token 1, column 0: the sampled token is missing"),
         ({"support_ids": changed_ids(1, 3, -1)}, "token 1, column 3: an unused column has a log-prob"),
         ({"weights": torch.ones(3)}, r"weights: has shape \[3\], expected \[4\]"),
+        ({"weights": torch.ones(4, dtype=torch.bool)}, r"weights: has dtype Bool, .*augur\.token_weights\(sequences\)"),
+        (
+            {"weights": torch.ones(4, dtype=torch.int64)},
+            r"weights: has dtype Long, .*augur\.token_weights",
+        ),
+        ({"logits": torch.zeros(2, 2, 60)}, r"logits: has shape \[2, 2, 60\], expected \[T, V\]: one row per response"),
         ({"temperature": 0.0}, "temperature: is 0"),
         ({"vocab_size": 61}, "vocab_size: is 61, but the logits have 60 columns"),
         ({"reference_kl": "k4"}, "unknown estimator 'k4'"),
@@ -294,6 +300,13 @@ def changed_ids(token, column, value):
 def test_bad_input_names_argument_position_and_remedy(changes, message):
     with pytest.raises(ValueError, match=message):
         loss_with(**changes)
+
+
+@pytest.mark.parametrize("rule", ["", " "])
+def test_an_empty_rule_is_refused(rule):
+    logits, ids, logprobs, advantages = make_batch(tokens=4)
+    with pytest.raises(ValueError, match="rule: is .*; pass a MaskRule or the name of a preset"):
+        augur.policy_loss(rule, logits, ids, logprobs, advantages)
 
 
 @pytest.mark.parametrize("kind", ["k1", "k2", "k3"])

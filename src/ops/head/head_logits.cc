@@ -53,7 +53,7 @@ HeadWants WantsOf(const Head& head) {
 }
 
 int64_t CheckHead(const Head& head, const HeadOptions& options) {
-  CheckShape({"hidden", head.hidden}, {-1, -1});
+  CheckRows({"hidden", head.hidden}, "[T, d]");
   CheckShape({"head_weight", head.weight}, {-1, -1});
   CheckFloating({"hidden", head.hidden});
   if (head.weight.size(1) != head.hidden.size(1)) {

@@ -30,7 +30,7 @@ int64_t CheckedVocabSize(const LossOptions& options, int64_t columns) {
 
 PolicyLossForward PolicyLossForwardImpl(const MaskRule& rule, const at::Tensor& logits,
                                         const RecordedTokens& recorded, const LossOptions& options) {
-  CheckShape({"logits", logits}, {-1, -1});
+  CheckRows({"logits", logits}, "[T, V]");
   CheckLossOptions(options);
   const int64_t vocab_size = CheckedVocabSize(options, logits.size(1));
   CheckRecordedTokens({"logits", logits}, recorded, options, vocab_size);

@@ -81,7 +81,16 @@ void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorde
   CheckShape({"support_ids", recorded.support_ids}, {tokens, -1});
   CheckShape({"support_logprobs", recorded.support_logprobs}, recorded.support_ids.sizes());
   CheckShape({"advantages", recorded.advantages}, {tokens});
-  if (recorded.weights.defined()) CheckShape({"weights", recorded.weights}, {tokens});
+  if (recorded.weights.defined()) {
+    CheckShape({"weights", recorded.weights}, {tokens});
+    if (!recorded.weights.is_floating_point()) {
+      throw Error("weights",
+                  fmt::format("has dtype {}, as a mask has, and would add up the tokens' losses",
+                              c10::toString(recorded.weights.scalar_type())),
+                  "pass augur.token_weights(sequences), which makes a mean of them, or the mask as floats if "
+                  "the sum is wanted");
+    }
+  }
   if (recorded.reference_logprobs.defined()) {
     CheckShape({"reference_logprobs", recorded.reference_logprobs}, {tokens});
   } else if (options.reference_kl != ReferenceKl::kNone) {
