@@ -159,9 +159,11 @@ SamplingOptions MakeSamplingOptions(const SamplingFlags& flags, const std::optio
 void AddPromptFlags(CLI::App* command, PromptFlags* flags) {
   DataSection& data = flags->data;
   command->add_option("--prompt-key", data.prompt_key,
-                      "Column of the prompt (default: prompt, problem or question)");
+                      "Column of the prompt (default: prompt, problem, question or messages)");
   command->add_option("--answer-key", data.answer_key,
                       "Column of the answer (default: reward_model.ground_truth, label, answer or solution)");
+  command->add_flag("--cut-answer", data.cut_answer,
+                    "Cut the assistant's message off conversations that end with one");
   command->add_option("--data-source-key", data.data_source_key,
                       "Column of the data source (default: data_source, else the file's name)");
   command->add_option("--template", data.prompt_template,

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "data/prompt_set.h"
 
 namespace augur {
 namespace {
@@ -90,7 +89,7 @@ GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::
   }
   if (files.empty()) return input;
   const std::vector<std::filesystem::path> paths(files.begin(), files.end());
-  PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+  PromptColumns columns = ColumnsOf(data);
   columns.answer_required = false;
   columns.keep_bad_rows = true;
   for (const Prompt& prompt : ReadPrompts(paths, columns)) {

@@ -67,9 +67,11 @@ void AddPromptsCommand(CLI::App& app) {
   command->add_option("FILE", options->files, "JSONL or Parquet files")->required();
   command->add_option("--limit", options->limit, "how many to show (default: one epoch)")->check(AtLeast(0));
   command->add_option("--prompt-key", options->columns.prompt,
-                      "column of the prompt (default: prompt, problem or question)");
+                      "column of the prompt (default: prompt, problem, question or messages)");
   command->add_option("--answer-key", options->columns.answer,
                       "column of the answer (default: reward_model.ground_truth, label, answer or solution)");
+  command->add_flag("--cut-answer", options->columns.cut_answer,
+                    "cut the assistant's message off conversations that end with one");
   command->add_option("--data-source-key", options->columns.data_source,
                       "column of the data source (default: data_source, else the file's name)");
   command->add_option("--template", options->columns.prompt_template,

@@ -78,10 +78,14 @@ struct LoraSection {
   KEY(std::vector<std::string>, train, {}, kAny,                                                             \
       "JSONL or Parquet files to train on, data sets of the hub (hf://Org/Name[@REVISION][/PATH]), or "      \
       "tasks (task:sort:count=4096).")                                                                       \
-  KEY(std::string, prompt_key, "", kAny, "Column of the prompt. Empty: prompt, problem or question.")        \
+  KEY(std::string, prompt_key, "", kAny,                                                                     \
+      "Column of the prompt. Empty: prompt, problem, question or messages.")                                 \
   KEY(std::string, answer_key, "", kAny,                                                                     \
       "Column of the answer. Empty: reward_model.ground_truth, label, answer or solution; for augur sft "    \
       "solution, answer, label or completion.")                                                              \
+  KEY(bool, cut_answer, false, kAny,                                                                         \
+      "Cut the assistant's message off a conversation that ends with one, which is an error otherwise; it "  \
+      "is the answer where the row has no other.")                                                           \
   KEY(std::string, data_source_key, "", kAny,                                                                \
       "Column that groups evaluation figures. Empty: data_source, else the file's name.")                    \
   KEY(std::string, prompt_template, "", kAny,                                                                \
@@ -91,7 +95,7 @@ struct LoraSection {
       "message).")                                                                                           \
   KEY(std::string, chat_format, "auto", kAny,                                                                \
       "auto takes the model's; otherwise " + OneOf(ChatFormat::Names()) + ".")                               \
-  KEY(Thinking, thinking, Thinking::kDefault, kAny, "Qwen3's enable_thinking.")                              \
+  KEY(Thinking, thinking, Thinking::kDefault, kAny, "The template's enable_thinking.")                       \
   KEY(std::string, date, "", kAny,                                                                           \
       "\"Today Date\" of the Llama 3.1 and 3.2 formats, e.g. 26 Jul 2024; a run that must repeat sets it.")  \
   KEY(int64_t, max_prompt_tokens, 1024, AtLeast(1), "Longer prompts are dealt with as overlong says.")       \

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -122,6 +123,23 @@ const Json* FindGroundTruth(const Json& row, const PromptColumns& columns) {
 
 bool IsAnswer(const ChatMessage& message) { return message.role == "assistant"; }
 
+bool EndsWithAnswer(const Prompt& prompt) {
+  return !prompt.messages.empty() && IsAnswer(prompt.messages.back());
+}
+
+// The assistant's message at the end of a conversation, taken off it.
+std::string CutAnswer(const PromptColumns& columns, const std::string& where,
+                      std::vector<ChatMessage>* messages) {
+  if (!columns.cut_answer || messages->size() == 1) {
+    throw Error(where, "the prompt ends with the assistant's message, which gives the answer away",
+                messages->size() == 1 ? "add the message that it answers"
+                                      : "cut it off with data.cut_answer=true, or --cut-answer");
+  }
+  std::string answer = std::move(messages->back().content);
+  messages->pop_back();
+  return answer;
+}
+
 // The answer that a message is, which is learned.
 void LearnFrom(const Json& message, const std::string& where, Prompt* prompt) {
   prompt->ground_truth = RequireString(message, "content", where);
@@ -160,7 +178,10 @@ bool TakesPrompt(std::string_view prompt_template) {
 Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::string& where) {
   Prompt prompt;
   const Json* content = FindColumn(row, columns.prompt, kPromptColumns);
-  if (content == nullptr && columns.prompt.empty() && columns.whole_answers) content = Find(row, "messages");
+  // Data sets of puzzles may hold a conversation as well, which then is another's way to ask.
+  if (content == nullptr && columns.prompt.empty() && (columns.whole_answers || !IsCountdown(row))) {
+    content = Find(row, "messages");
+  }
   const bool countdown = columns.prompt.empty() && content == nullptr && IsCountdown(row);
   if (content == nullptr && !countdown) {
     std::vector<std::string_view> usual = kPromptColumns;
@@ -178,6 +199,8 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
     prompt.text = FillTemplate(columns.prompt_template, text, where);
   }
 
+  std::optional<std::string> cut;
+  if (!columns.whole_answers && EndsWithAnswer(prompt)) cut = CutAnswer(columns, where, &prompt.messages);
   const Json* answer =
       columns.whole_answers ? FindWholeAnswer(row, columns, where) : FindGroundTruth(row, columns);
   if (answer != nullptr && columns.whole_answers && answer->is_array()) {
@@ -189,6 +212,8 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
     prompt.messages.pop_back();
   } else if (columns.answer.empty() && IsCountdown(row)) {
     prompt.ground_truth = {{"numbers", row["numbers"]}, {"target", row["target"]}};
+  } else if (cut) {
+    prompt.ground_truth = FinalAnswer(*cut);
   } else if (columns.answer_required) {
     std::vector<std::string_view> usual = columns.whole_answers ? kAnswerColumns : kTruthColumns;
     usual.insert(usual.end(), {"messages", "numbers", "target"});

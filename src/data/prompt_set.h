@@ -13,7 +13,7 @@
 namespace augur {
 
 // Which columns of a row hold what. An empty name means the usual ones, tried in this order:
-//   prompt       prompt (verl, slime, TRL), problem, question
+//   prompt       prompt (verl, slime, TRL), problem, question, messages
 //   answer       reward_model.ground_truth (verl), label (slime), answer, solution (TRL)
 //   data_source  data_source (verl), else the file's name without its extension, or the data set's
 // A dot in a name steps into an object. A row {"numbers", "target"} without a prompt is a countdown puzzle.
@@ -25,6 +25,9 @@ struct PromptColumns {
   // with "Answer:". Empty: nothing around it.
   std::string prompt_template = {};
   bool answer_required = true;  // otherwise a row may have none
+  // Of a conversation that ends with an assistant's message, cut it, and take it as the answer where there is
+  // no other. Otherwise such a prompt, which holds its answer, is an error.
+  bool cut_answer = false;
   // Take answers as they stand, from solution, answer or label; otherwise of a GSM8K solution only the number
   // after its last "####".
   bool whole_answers = false;

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/hub.h"
 #include "base/tell.h"
-#include "data/prompt_set.h"
 #include "model/adapter_files.h"
 #include "model/load.h"
 
@@ -84,6 +83,12 @@ std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data
   return text.tokenizer.EncodeWithSpecialTokens(prompt.text);
 }
 
+PromptColumns ColumnsOf(const DataSection& data) {
+  PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+  columns.cut_answer = data.cut_answer;
+  return columns;
+}
+
 DataSection DataWithinContext(const RlConfig& config) {
   DataSection data = config.data;
   const int64_t context = ReadModelConfig(config.model.path).max_positions;
@@ -93,7 +98,7 @@ DataSection DataWithinContext(const RlConfig& config) {
 
 TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
                              const std::vector<std::string>& files, const LoadOptions& options) {
-  PromptColumns columns{data.prompt_key, data.answer_key, data.data_source_key, data.prompt_template};
+  PromptColumns columns = ColumnsOf(data);
   columns.keep_bad_rows = options.keep_bad_rows;
   columns.whole_answers = options.whole_answers;
   columns.keep_columns = options.keep_columns;

@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "data/prompt_length.h"
+#include "data/prompt_set.h"
 #include "text/chat_format.h"
 #include "text/tokenizer.h"
 
@@ -38,6 +39,9 @@ bool IsChat(const DataSection& data, const Prompt& prompt);
 
 // The prompt's tokens, ready for the model to continue.
 std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data, const Prompt& prompt);
+
+// Which columns the section names.
+PromptColumns ColumnsOf(const DataSection& data);
 
 // The section `data` with no prompt allowed that fills the model's context.
 DataSection DataWithinContext(const RlConfig& config);

@@ -140,6 +140,7 @@ UNPOOLED = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(256 * 1024)}
 LORA = {"lora.rank": 4}
 FIRST = LORA | {"lora.adapter": '""', "run.dir": "DIR/first"}  # a run of its own, whose adapter the next takes
 EVAL = {"eval.files": "[GUESSES]", "eval.samples": 8, "train.steps": 0}
+CHATML = {"data.chat_format": "chatml"}
 CHAT = SHOW | {"data.chat": "always"}
 SOME = {"data.train": "[UNSCORABLE]", "data.shuffle": "false"}  # the first of the four prompts cannot be scored
 ACCURACY = "val-core/guess/acc/mean@8"
@@ -170,6 +171,7 @@ TRAIN = {
     "data.train": Case("[GUESSES]", "[LONG]", prompts, SHOW),
     "data.prompt_key": Case("prompt", "other", prompts, SHOW),
     "data.answer_key": Case("answer", "other", figure("critic/score/mean")),
+    "data.cut_answer": Case("true", "false", exit_code, {"data.train": "[ANSWERED]", **CHATML}, fails=True),
     "data.data_source_key": Case("data_source", "other", names_of_figures("val-core"), EVAL),
     "data.prompt_template": Case('""', '"9 {prompt}"', prompts, SHOW),
     "data.chat": Case("conversations", "always", prompts, SHOW | {"data.chat_format": "chatml"}),
@@ -351,7 +353,7 @@ def test_the_table_has_every_documented_key_and_no_other():
 
 
 # Keys of shared sections that say nothing to supervised fine-tuning; it refuses three of them.
-TRAIN_ALONE = {"model.reference", "log.wandb", "log.tokens", "data.data_source_key"}
+TRAIN_ALONE = {"model.reference", "log.wandb", "log.tokens", "data.data_source_key", "data.cut_answer"}
 
 
 def test_the_table_has_every_key_that_sft_shares():
@@ -414,6 +416,8 @@ class Runs:
             "UNSCORABLE": [{"prompt": f"{i} =", "answer": "7" if i % 4 else ["no", "text"]} for i in range(12)],
             "LONG": [{"prompt": "1 2 " * 60 + f"{i} =", "answer": "7"} for i in range(32)],
         }
+        turns = [("user", "1 2 ="), ("assistant", "7")]
+        rows["ANSWERED"] = [{"messages": [{"role": role, "content": text} for role, text in turns]}] * 12
         for name, content in rows.items():
             self.files[name] = directory / f"{name.lower()}.jsonl"
             self.files[name].write_text("".join(json.dumps({"data_source": "guess"} | row) + "\n" for row in content))

@@ -67,6 +67,22 @@ def test_calls_of_tools_which_no_format_here_writes_are_named_by_their_row(tmp_p
     assert f"{data}:1: message 2 of the prompt: has tool_calls, which are not rendered" in line
 
 
+def test_an_answer_in_the_prompt_is_named_by_every_command_that_reads_prompts(tmp_path, policy):
+    data = tmp_path / "rows.jsonl"
+    turns = [{"role": "user", "content": "1 2 ="}, {"role": "assistant", "content": "7"}]
+    data.write_text(json.dumps({"messages": turns}) + "\n")
+    changes = dict(data__train=f"[{data}]", data__chat_format="chatml", train__steps=0, eval__files="[]")
+    flags = ["--chat-format", "chatml", "--max-tokens", 2]
+    for command, cut in (
+        (("train", small_config(tmp_path, policy, **changes)), "data.cut_answer=true"),
+        (("generate", policy, "--data", data, *flags), "--cut-answer"),
+        (("eval", policy, "--data", data, *flags, "--verifier", "exact"), "--cut-answer"),
+    ):
+        done = run_augur(*command, check=False)
+        assert done.returncode == 2 and f"{data}:1: the prompt ends with the assistant's message" in done.stderr
+        assert "the prompt ends" not in run_augur(*command, cut).stderr
+
+
 def test_a_pipe_of_rows_is_called_one(tmp_path):
     line = refused("prompts", "/dev/stdin", stdin='{"prompt": "1", "answer": "1"}\n')
     assert "/dev/stdin: is a pipe or a device" in line and "write it to a file" in line

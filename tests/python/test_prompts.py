@@ -204,3 +204,36 @@ def test_a_malformed_row_is_named_with_file_and_line(tmp_path):
 def test_negative_numbers_are_refused(flag):
     done = run_augur("prompts", "task:sort:count=10:seed=1", flag, -1, check=False)
     assert done.returncode == 2 and flag in done.stderr and "-1" in done.stderr
+
+
+def conversation(*turns):
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+ASKED = conversation(("system", "Add."), ("user", "3 + 4?"))
+ANSWERED = [*ASKED, *conversation(("assistant", "3 and 4 make\n#### 7"))]
+
+
+@pytest.mark.parametrize("column", ["messages", "prompt"])
+def test_a_conversation_that_ends_with_its_answer_is_refused_or_cut(tmp_path, column):
+    own = {"answer": "seven"} if column == "prompt" else {}
+    file = write_jsonl(tmp_path / "rows.jsonl", [{column: ANSWERED} | own])
+    done = run_augur("prompts", file, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "rows.jsonl:1: the prompt ends with the assistant's message, which gives the answer away" in done.stderr
+    assert "data.cut_answer=true, or --cut-answer" in done.stderr
+    (row,) = prompts(file, "--cut-answer")
+    assert row["prompt"] == ASKED and row["ground_truth"] == own.get("answer", "7")
+
+
+def test_a_conversation_of_an_answer_alone_is_no_prompt(tmp_path):
+    file = write_jsonl(tmp_path / "rows.jsonl", [{"messages": ANSWERED[-1:]}])
+    for flags in ([], ["--cut-answer"]):
+        done = run_augur("prompts", file, *flags, check=False)
+        assert done.returncode == 2 and "add the message that it answers" in done.stderr
+
+
+def test_messages_are_the_prompt_where_no_other_column_is(tmp_path):
+    file = write_jsonl(tmp_path / "rows.jsonl", [{"messages": ASKED, "answer": "7"}])
+    (row,) = prompts(file)
+    assert row["prompt"] == ASKED
