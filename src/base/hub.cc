@@ -23,14 +23,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kScheme = "hf://";
-constexpr std::string_view kDataSets = "datasets/";  // as huggingface_hub writes addresses
+constexpr std::string_view kModel = "model", kDataSet = "dataset";  // as _hub.py calls them
+constexpr std::string_view kDataSets = "datasets/";                 // as huggingface_hub writes addresses
 
 struct HubName {
-  std::string kind;  // "models" or "datasets", as the cache calls them
+  std::string kind;  // kModel or kDataSet
   std::string name, revision, rest;
   std::string ToString(const std::string& commit) const {
-    return fmt::format("{}{}@{}{}{}", kind == "datasets" ? kScheme : "", name, commit,
-                       rest.empty() ? "" : "/", rest);
+    return fmt::format("{}{}{}{}{}{}", kind == kDataSet ? kScheme : "", name, commit.empty() ? "" : "@",
+                       commit, rest.empty() ? "" : "/", rest);
   }
 };
 
@@ -81,14 +82,14 @@ bool StaysBelow(const fs::path& rest) {
 
 std::optional<HubName> ModelName(std::string_view path) {
   if (path.starts_with(kScheme)) {
-    std::optional<HubName> name = ParseName(path.substr(kScheme.size()), "models");
+    std::optional<HubName> name = ParseName(path.substr(kScheme.size()), std::string(kModel));
     if (!name || !name->rest.empty()) {
       throw Error(path, "is no model of the hub", "write hf://Org/Name or hf://Org/Name@REVISION");
     }
     return name;
   }
   if (fs::exists(path)) return std::nullopt;
-  std::optional<HubName> name = ParseName(path, "models");
+  std::optional<HubName> name = ParseName(path, std::string(kModel));
   // Where there is a directory of the first part's name, it is a path that was misspelt.
   if (!name || !name->rest.empty() || fs::exists(path.substr(0, path.find('/')))) return std::nullopt;
   return name;
@@ -99,7 +100,7 @@ std::optional<HubName> DataName(std::string_view path) {
   std::string_view address = path.substr(kScheme.size());
   if (address.starts_with(kDataSets) && std::ranges::count(address, '/') > 1)
     address.remove_prefix(kDataSets.size());
-  std::optional<HubName> name = ParseName(address, "datasets");
+  std::optional<HubName> name = ParseName(address, std::string(kDataSet));
   if (!name || !StaysBelow(name->rest))
     throw Error(path, "is no data set of the hub",
                 "write hf://Org/Name, hf://Org/Name@REVISION or with /PATH");
@@ -107,7 +108,9 @@ std::optional<HubName> DataName(std::string_view path) {
 }
 
 struct Snapshot {
-  std::string path, commit;
+  std::string commit;
+  std::string path;                // of a model
+  std::vector<std::string> files;  // of a data set
 };
 
 // A download may take long; CheckStop ends it.
@@ -126,9 +129,10 @@ std::string ReadAll(int fd) {
 }
 
 Snapshot Ask(const HubName& name) {
-  std::vector<std::string> arguments = {name.kind, name.name};
-  if (!name.revision.empty()) arguments.push_back(name.revision);
-  const ChildProcess child = StartChild(PythonScript("_hub.py", arguments, name.name), {}, name.name);
+  const std::string where = name.ToString(name.revision);
+  std::vector<std::string> arguments = {name.kind, name.name, name.revision.empty() ? "main" : name.revision};
+  if (name.kind == kDataSet) arguments.push_back(name.rest);
+  const ChildProcess child = StartChild(PythonScript("_hub.py", arguments, where), {}, where);
   std::string answer;
   try {
     answer = ReadAll(child.fd);
@@ -137,12 +141,13 @@ Snapshot Ask(const HubName& name) {
     throw;
   }
   EndChild(child);
-  const Json found = answer.empty() ? Json::object() : ParseJson(answer, name.name);
-  if (!found.contains("path")) {
-    throw Error(name.name, found.value("fault", "cannot be looked up in the hub's cache"),
+  const Json found = answer.empty() ? Json::object() : ParseJson(answer, where);
+  if (!found.contains("revision")) {
+    throw Error(where, found.value("fault", "cannot be looked up in the hub's cache"),
                 found.value("remedy", "name a local path"));
   }
-  return {found["path"].get<std::string>(), found["revision"].get<std::string>()};
+  return {found["revision"].get<std::string>(), found.value("path", ""),
+          found.value("files", std::vector<std::string>())};
 }
 
 // What was asked for so far.
@@ -158,54 +163,12 @@ Answers& KnownAnswers() {
 Snapshot Find(const HubName& name) {
   Answers& answers = KnownAnswers();
   const std::lock_guard lock(answers.mutex);
-  const std::string key = fmt::format("{} {} {}", name.kind, name.name, name.revision);
-  const auto known = answers.found.find(key);
-  return known != answers.found.end() ? known->second : answers.found.emplace(key, Ask(name)).first->second;
-}
-
-bool IsDataFile(const fs::path& path) {
-  return path.extension() == ".parquet" || path.extension() == ".jsonl";
-}
-
-std::vector<std::string> FilesUnder(const fs::path& folder) {
-  std::vector<std::string> files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && IsDataFile(entry.path())) files.push_back(entry.path().string());
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-// Files of a split lie as data/train-00000-of-00001.parquet, train.jsonl or in a folder of its name.
-bool IsOfSplit(const fs::path& file, const std::string& split) {
-  const std::string stem = file.stem().string();
-  if (stem == split || stem.starts_with(split + "-") || stem.starts_with(split + "_")) return true;
-  return file.has_parent_path() && file.parent_path().filename() == split;
-}
-
-constexpr const char* kSplits[] = {"train", "test", "validation", "valid", "val", "dev", "eval"};
-
-std::vector<std::string> FilesOfSplit(const fs::path& folder, const std::string& split) {
-  std::vector<std::string> files = FilesUnder(folder);
-  std::erase_if(files, [&](const std::string& file) {
-    return !IsOfSplit(fs::path(file).lexically_relative(folder), split);
-  });
-  return files;
-}
-
-// The split train where files are named by split, and all of them where not.
-std::vector<std::string> TrainingFiles(const std::string& path, const fs::path& folder) {
-  const std::vector<std::string> files = FilesOfSplit(folder, "train");
-  if (!files.empty()) return files;
-  const bool is_split = std::ranges::find(kSplits, folder.filename()) != std::end(kSplits);
-  for (const char* split : kSplits) {
-    if (is_split || FilesOfSplit(folder, split).empty()) continue;
-    throw Error(path, fmt::format("the cache has files of the split {}, and none of train", split),
-                fmt::format("name the split that is meant ({}/{}), or fetch the whole: "
-                            "hf download --repo-type dataset {}",
-                            path, split, HubDataName(path)));
-  }
-  return FilesUnder(folder);
+  const auto key = [&](const std::string& revision) { return name.kind + name.ToString(revision); };
+  const auto known = answers.found.find(key(name.revision));
+  if (known != answers.found.end()) return known->second;
+  const Snapshot snapshot = Ask(name);
+  answers.found[key(snapshot.commit)] = snapshot;  // as it is called from now on
+  return answers.found[key(name.revision)] = snapshot;
 }
 
 bool IsCommit(const std::string& revision) {
@@ -240,18 +203,7 @@ std::string ModelDirectory(const std::string& path) {
 
 std::vector<std::string> DataFiles(const std::string& path) {
   const std::optional<HubName> name = DataName(path);
-  if (!name) return {path};
-  const fs::path root = Find(*name).path, place = root / name->rest;
-  if (fs::is_regular_file(place)) return {place.string()};
-  const fs::path split = fs::path(name->rest).filename(), folder = place.parent_path();
-  const std::vector<std::string> files = fs::is_directory(place)    ? TrainingFiles(path, place)
-                                         : fs::is_directory(folder) ? FilesOfSplit(folder, split.string())
-                                                                    : std::vector<std::string>();
-  if (files.empty()) {
-    throw Error(path, fmt::format("the data set has no '{}' in {}", name->rest, root.string()),
-                "name a file, a folder or a split that is there");
-  }
-  return files;
+  return name ? Find(*name).files : std::vector{path};
 }
 
 std::string HubDataName(const std::string& path) { return DataName(path)->name; }

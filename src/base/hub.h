@@ -17,8 +17,9 @@ void ForgetHub();
 std::string ModelDirectory(const std::string& path);
 
 // The data files that an entry of data.train or eval.files stands for: itself, or the Parquet and JSONL files
-// of the data set hf://Org/Name[@REVISION][/PATH], PATH being a file, a folder, a split's name or both
-// (main/test); the split is train where none is named and files are named by split.
+// of the data set hf://Org/Name[@REVISION][/PATH], PATH being a configuration's name, a split's, both
+// (main/test), a folder or a file. Throws Error that names the choices where several are meant, and what is
+// missing.
 std::vector<std::string> DataFiles(const std::string& path);
 
 // "Org/Name" of such an address.

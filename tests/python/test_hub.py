@@ -1,10 +1,12 @@
 """Models and data sets of the Hugging Face hub, from a cache laid out by hand."""
 
+import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,15 +95,148 @@ def test_branches_that_the_hub_makes_are_read(home, tmp_path):
 
 
 @pytest.mark.parametrize("left", ["link", "nothing"])
-def test_a_part_of_a_data_set_is_read_and_told(home, left):
+def test_a_part_of_a_data_set_is_refused_offline(home, left):
     assert run(home, "prompts", "hf://someone/sums").stderr == ""
     (second,) = home.rglob("train-00001-of-00002.parquet")
     second.resolve().unlink()
     if left == "nothing":
         second.unlink()
-    done = run(home, "prompts", "hf://someone/sums")
-    assert "hf://someone/sums: the cache lacks train-00001-of-00002.parquet" in done.stderr
-    assert len(done.stdout.splitlines()) == 5
+    done = run(home, "prompts", "hf://someone/sums", check=False)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "hf://someone/sums: the cache lacks data/train-00001-of-00002.parquet, and cannot be fetched" in done.stderr
+    assert prompts(home, "hf://someone/sums/test") == [row["prompt"] for row in ROWS[:2]]
+    assert len(prompts(home, "hf://someone/sums/data/train-00000-of-00002.parquet")) == 5
+
+
+def test_files_that_nothing_counts_are_called_unverified_offline(home):
+    row = json.dumps(ROWS[0]).encode() + b"\n"
+    lay_out(home / "hub", "datasets", "someone/loose", COMMIT, {"train_a.jsonl": row})
+    done = run(home, "prompts", "hf://someone/loose")
+    assert "hf://someone/loose: unverified: the hub cannot be asked" in done.stderr and done.stderr.count("\n") == 1
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """As much of the hub as huggingface_hub asks about one data set."""
+
+    files: dict[str, bytes] = {}
+    asked: list[str] = []
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        self.asked.append(path)
+        if path.startswith("/api/datasets/someone/loose/revision/"):
+            siblings = [{"rfilename": name} for name in self.files]
+            self.answer(json.dumps({"id": "someone/loose", "sha": COMMIT, "siblings": siblings}).encode())
+        elif path.startswith(f"/api/datasets/someone/loose/tree/{COMMIT}"):
+            tree = [{"type": "file", "path": n, "size": len(c), "oid": "0" * 40} for n, c in self.files.items()]
+            self.answer(json.dumps(tree).encode())
+        elif path.startswith(f"/datasets/someone/loose/resolve/{COMMIT}/"):
+            self.answer(self.files[path.split(f"{COMMIT}/")[1]])
+        else:
+            self.send_error(404)
+
+    def answer(self, content: bytes):
+        self.send_response(200)
+        for name, value in {"ETag": f'"{len(content)}-{hash(content)}"', "X-Repo-Commit": COMMIT}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def hub():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_a_part_of_a_data_set_is_completed_online(home, hub):
+    """And no more than what is read is fetched."""
+    lines = [json.dumps(row).encode() + b"\n" for row in ROWS]
+    Hub.files = {"README.md": b"hello", "train_a.jsonl": lines[0], "train_b.jsonl": lines[1], "test.jsonl": lines[2]}
+    lay_out(home / "hub", "datasets", "someone/loose", COMMIT, {"train_a.jsonl": lines[0]})
+    environment = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub}
+    done = run_augur("prompts", "hf://someone/loose", environment=environment)
+    assert [json.loads(line)["prompt"] for line in done.stdout.splitlines()] == [row["prompt"] for row in ROWS[:2]]
+    assert "warning" not in done.stderr
+    snapshot = home / "hub" / "datasets--someone--loose" / "snapshots" / COMMIT
+    assert sorted(path.name for path in snapshot.iterdir()) == ["README.md", "train_a.jsonl", "train_b.jsonl"]
+    # From nothing, too; and then the listing that the cache keeps knows what is missing.
+    shutil.rmtree(home / "hub" / "datasets--someone--loose")
+    done = run_augur("prompts", "hf://someone/loose", environment=environment)
+    assert len(done.stdout.splitlines()) == 2
+    assert prompts(home, "hf://someone/loose") == [row["prompt"] for row in ROWS[:2]]
+    assert run(home, "prompts", "hf://someone/loose").stderr == ""
+    (snapshot / "train_b.jsonl").unlink()
+    assert "the cache lacks train_b.jsonl" in run(home, "prompts", "hf://someone/loose", check=False).stderr
+
+
+CONFIGS = """---
+license: mit
+configs:
+- config_name: main
+  data_files:
+  - split: train
+    path: main/train-*
+  - split: test
+    path: main/test-*
+- config_name: socratic
+  data_files:
+  - split: train
+    path: [socratic/train-*, "socratic/more/**"]
+  - split: train_sft
+    path: socratic/sft.jsonl
+  - split: pictures
+    path: socratic/*.csv
+---
+# A data set
+"""
+
+
+def with_configs(home, readme: str, commit: str = COMMIT) -> None:
+    places = [
+        "main/train-00000-of-00001", "main/test-00000-of-00001", "socratic/train-00000-of-00001",
+        "socratic/more/deep/a", "socratic/sft",
+    ]  # fmt: skip
+    files = {f"{place}.jsonl": json.dumps({"prompt": place, "answer": ""}).encode() + b"\n" for place in places}
+    files |= {"README.md": readme.encode(), "socratic/x.csv": b"a,b"}
+    lay_out(home / "hub", "datasets", "openai/gsm8k", commit, files)
+
+
+def test_a_configuration_is_named_where_there_are_several(home):
+    with_configs(home, CONFIGS)
+    for path, choice in (("", "/main"), ("/train", "/main/train"), ("/train_sft", "/socratic/train_sft")):
+        done = run(home, "prompts", f"hf://openai/gsm8k{path}", check=False)
+        assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+        assert "the data set has several configurations: main, socratic" in done.stderr
+        assert f"name one, e.g. hf://openai/gsm8k{choice}\n" in done.stderr
+    assert prompts(home, "hf://openai/gsm8k/main") == ["main/train-00000-of-00001"]
+    assert prompts(home, f"hf://openai/gsm8k@{COMMIT}/main/test") == ["main/test-00000-of-00001"]
+    assert prompts(home, "hf://openai/gsm8k/socratic") == ["socratic/more/deep/a", "socratic/train-00000-of-00001"]
+    assert prompts(home, "hf://openai/gsm8k/socratic/train_sft") == ["socratic/sft"]
+    done = run(home, "prompts", "hf://openai/gsm8k/socratic/pictures", check=False)
+    assert "stored as .csv, which Augur does not read" in done.stderr
+    assert "hf://openai/gsm8k@refs/convert/parquet/socratic/pictures" in done.stderr
+    done = run(home, "prompts", "hf://openai/gsm8k/main/dev", check=False)
+    assert "the configuration main has no split dev; name one of train, test" in done.stderr
+
+
+def test_a_default_configuration_needs_no_name(home):
+    with_configs(home, CONFIGS.replace("- config_name: socratic\n", "- config_name: socratic\n  default: true\n"))
+    assert prompts(home, "hf://openai/gsm8k/train_sft") == ["socratic/sft"]
+    assert len(prompts(home, "hf://openai/gsm8k")) == 2
+    with_configs(home, CONFIGS.replace("config_name", "name"), NEWER)  # moves the branch
+    done = run(home, "prompts", "hf://openai/gsm8k/main")
+    assert "its configurations cannot be read" in done.stderr and len(done.stdout.splitlines()) == 1
 
 
 def test_addresses_may_be_written_as_huggingface_hub_writes_them(home):
@@ -116,7 +251,7 @@ def test_no_other_split_is_taken_for_train(home):
     lay_out(home / "hub", "datasets", "someone/held-out", COMMIT, files)
     for path in ("", "/main"):
         done = run(home, "prompts", f"hf://someone/held-out{path}", check=False)
-        assert done.returncode == 2 and "the cache has files of the split test, and none of train" in done.stderr
+        assert done.returncode == 2 and "there are files of the split test, and none of train" in done.stderr
         assert f"hf://someone/held-out{path}/test" in done.stderr
     for path in ("main/test", "validation", "test"):
         assert prompts(home, f"hf://someone/held-out/{path}") == [ROWS[0]["prompt"]]
@@ -134,7 +269,9 @@ def test_a_folder_of_a_data_set_has_splits_of_its_own(home):
     lay_out(
         home / "hub", "datasets", "someone/parts", COMMIT, files | {"plain/a.jsonl": b'{"prompt": "a", "answer": ""}\n'}
     )
-    assert prompts(home, "hf://someone/parts") == ["hard train", "main train"]
+    done = run(home, "prompts", "hf://someone/parts", check=False)
+    assert done.returncode == 2 and "files of the split train in several folders: hard, main" in done.stderr
+    assert "name one, e.g. hf://someone/parts/hard\n" in done.stderr
     assert prompts(home, "hf://someone/parts/main") == ["main train"]
     assert prompts(home, "hf://someone/parts/main/test") == ["main test"]
     assert prompts(home, "hf://someone/parts/plain") == ["a"]
@@ -189,7 +326,7 @@ def test_a_snapshot_may_have_any_name(home, tmp_path):
     for kind, name in (("models", "tiny"), ("datasets", "sums")):
         folder = home / "hub" / f"{kind}--someone--{name}"
         (folder / "snapshots" / COMMIT).rename(folder / "snapshots" / "v1")
-        (folder / "refs" / "main").write_text("v1\n")
+        (folder / "refs" / "main").write_text("v1")
     train(home, tmp_path)
     config = (tmp_path / "run" / "config.yaml").read_text()
     assert "someone/tiny@v1" in config and "hf://someone/sums@v1" in config
