@@ -2,6 +2,22 @@
 # Writes a C++ file that returns these files' contents.
 set(code "#include \"report/assets.h\"\n\nnamespace augur {\n")
 
+# The 64 hexadecimal digits of a SHA-256 in base64.
+function(base64_of_sha256 hex out)
+  set(alphabet ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/)
+  set(base64 "")
+  foreach(at RANGE 0 60 6) # 24 bits
+    string(SUBSTRING "${hex}00" ${at} 6 bits)
+    foreach(shift 18 12 6 0)
+      math(EXPR index "(0x${bits} >> ${shift}) & 63")
+      string(SUBSTRING ${alphabet} ${index} 1 letter)
+      string(APPEND base64 ${letter})
+    endforeach()
+  endforeach()
+  string(REGEX REPLACE ".$" "=" base64 ${base64})
+  set(${out} ${base64} PARENT_SCOPE)
+endfunction()
+
 function(add_asset name)
   set(text "")
   foreach(path ${ARGN})
@@ -13,6 +29,9 @@ function(add_asset name)
     message(FATAL_ERROR "${name} holds </script and cannot stand inside a page")
   endif()
   file(APPEND ${OUT} "std::string_view ${name}() { return R\"augur_asset(${text})augur_asset\"; }\n")
+  string(SHA256 hex "${text}")
+  base64_of_sha256(${hex} hash)
+  file(APPEND ${OUT} "std::string_view ${name}Hash() { return \"'sha256-${hash}'\"; }\n")
 endfunction()
 
 file(WRITE ${OUT} "${code}")

@@ -13,7 +13,7 @@ from augur._engine import Error, busy, call, call_apart
 
 
 class Report:
-    """A report's page; a notebook shows it."""
+    """A report's page; a notebook shows it in a frame of another origin, apart from the notebook's own."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -26,7 +26,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         page = html.escape(self.path.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 800px; border: 0"></iframe>'
+        frame = 'sandbox="allow-scripts" style="width: 100%; height: 800px; border: 0"'
+        return f'<iframe {frame} srcdoc="{page}"></iframe>'
 
 
 class Run:

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "cli/commands.h"
 #include "report/run_data.h"
@@ -19,6 +20,13 @@ struct ReportFlags {
   std::string out;
 };
 
+// A name that was mistyped must not cost a file.
+void RefuseOtherFile(const std::filesystem::path& out) {
+  if (!std::filesystem::is_regular_file(out) || std::filesystem::is_empty(out) || IsReport(out)) return;
+  throw Error(out.string(), "exists and is not a page that augur report wrote",
+              "remove it, or name another file with --output");
+}
+
 void RunReport(const ReportFlags& arguments) {
   const std::vector<std::filesystem::path> runs(arguments.runs.begin(), arguments.runs.end());
   std::filesystem::path out = arguments.out;
@@ -26,6 +34,7 @@ void RunReport(const ReportFlags& arguments) {
   for (const std::filesystem::path& run : runs) {
     for (const char* name : kRunFiles) RefuseInput(out.string(), {{(run / name).string()}}, "--output");
   }
+  RefuseOtherFile(out);
   WriteReport(runs, out);
   fmt::print("{}\n", out.string());
 }
@@ -43,7 +52,8 @@ void AddReportCommand(CLI::App& app) {
   command->add_option("RUN", arguments->runs, "Run directories")->required();
   command->add_option(
       "-o,--output", arguments->out,
-      "The page to write; by default report.html, in the run directory where there is one run");
+      "The page to write; by default report.html, in the run directory where there is one run. A file that "
+      "is no such page is not overwritten");
   command->callback([arguments] { RunReport(*arguments); });
 }
 

@@ -1,7 +1,10 @@
 #include "report/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -75,7 +78,10 @@ Json ReadAll(std::span<const std::filesystem::path> paths, size_t limit) {
 std::string Fill(std::string_view data, std::string_view connect) {
   std::string page;
   std::string_view rest = PageTemplate();
+  const std::string scripts = fmt::format("{} {}", ChartLibraryHash(), PageScriptHash());
   const std::pair<std::string_view, std::string_view> parts[] = {{"{{connect}}", connect},
+                                                                 {"{{style_hash}}", PageStyleHash()},
+                                                                 {"{{script_hashes}}", scripts},
                                                                  {"{{style}}", PageStyle()},
                                                                  {"{{data}}", data},
                                                                  {"{{charts}}", ChartLibrary()},
@@ -99,6 +105,15 @@ void WriteReport(std::span<const std::filesystem::path> runs, const std::filesys
     page = Fill(ScriptSafe(ReadAll(runs, share)), "'none'");
   }
   WriteFileAtomically(out, page);
+}
+
+bool IsReport(const std::filesystem::path& file) {
+  constexpr size_t kHead = 4096;  // the title is in it
+  std::string head(kHead, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(head.data(), kHead);
+  head.resize(static_cast<size_t>(stream.gcount()));
+  return head.starts_with("<!doctype html>") && head.find("<title>Augur report</title>") != std::string::npos;
 }
 
 std::string LivePage(std::vector<Json> runs) {

@@ -20,6 +20,9 @@ inline constexpr size_t kReportLimit = 10'000'000;
 void WriteReport(std::span<const std::filesystem::path> runs, const std::filesystem::path& out,
                  size_t limit = kReportLimit);
 
+// Whether a file is a page that WriteReport wrote.
+bool IsReport(const std::filesystem::path& file);
+
 // The page of runs as LiveRun shows them; it asks its server for more (watch.h).
 std::string LivePage(std::vector<Json> runs);
 

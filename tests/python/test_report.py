@@ -1,11 +1,13 @@
 """augur report, looked at in Chromium: what the page says is what the run directories hold."""
 
+import itertools
 import json
 import re
 
 import numpy as np
 import pytest
 
+import augur.runs
 import report_runs
 from browser import Browser
 from conftest import run_augur
@@ -211,6 +213,126 @@ def test_text_of_any_kind_is_shown_as_text(browser, tmp_path):
     assert browser.problems == [] and browser.ask("window.broken") is None
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', out.read_text(), re.S).group(1)
     assert not set("<>&\u2028\u2029") & set(data)
+
+
+# As el() once took attributes: an object becomes none, and a handler would not run.
+HOSTILE_OBJECTS = [
+    {"onmouseover": "window.broken = 1", "onfocus": "window.broken = 1", "style": "position:fixed;inset:0;z-index:99"},
+    {"toString": "x", "valueOf": 1, "toJSON": "y", "__proto__": {"x": 1}, "constructor": 1},
+    ["<img src=x onerror='window.broken = 1'>", {"onclick": "window.broken = 1"}],
+    {"values": {"onmouseover": "window.broken = 1"}},
+    None,
+    True,
+    1e308,
+]
+
+
+def with_objects_for_text(value, objects):
+    """The same JSON with an object of the cycle in the place of every text."""
+    if isinstance(value, dict):
+        return {key: with_objects_for_text(item, objects) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_objects_for_text(item, objects) for item in value]
+    return next(objects) if isinstance(value, str) else value
+
+
+def make_frontier(run) -> dict:
+    cells = [
+        {"at": [i], "counted": 1, "broken": i, "final_accuracy": 0.5, "updates": 1.0}
+        | {
+            "runs": [
+                {"seed": 0, "finished": True, "broken": False, "start": 0.3, "final": 0.5, "best": 0.5, "note": ""}
+            ]
+        }
+        for i in range(2)
+    ]
+    figure = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    arms = [{"name": "clip", "surviving": figure, "minus_baseline": None, "cells": cells}]
+    axes = [{"name": "lr_factor", "values": [1, 2]}]
+    return {
+        "kind": "frontier",
+        "axes": axes,
+        "arms": arms,
+        "seeds": [0],
+        "level": 0.95,
+        "baseline": "clip",
+        "unfinished": 0,
+    }
+
+
+@pytest.mark.parametrize("first", range(len(HOSTILE_OBJECTS)))
+def test_objects_in_the_place_of_text_are_shown_as_text(browser, tmp_path, first):
+    run = report_runs.make_run(tmp_path / "run", steps=3, responses=1)
+    names = {"compare": report_runs.make_comparison(run), "analysis": report_runs.make_analysis(run)}
+    names["frontier"] = make_frontier(run)
+    names["summary"] = {"before": "x", "after": "x", "steps": "x", "train_seconds": "x", "verifiers": {"sort": "x"}}
+    objects = itertools.cycle(HOSTILE_OBJECTS[first:] + HOSTILE_OBJECTS[:first])
+    for name, content in names.items():
+        changed = with_objects_for_text(content, objects) | {"kind": content.get("kind")}
+        (run / f"{name}.json").write_text(json.dumps(changed))
+    lines = [{"step": 1, "data": {"toString": 1.0, "constructor": 2.0, "__proto__": 3.0}}]
+    report_runs.write_lines(run / "metrics.jsonl", lines)
+    out = tmp_path / "report.html"
+    run_augur("report", run, report_runs.make_run(tmp_path / "plain", steps=3, responses=1), "-o", out)
+    browser.open(out)
+    handlers = (
+        "[...document.querySelectorAll('*')].flatMap((e) => [...e.attributes]).filter((a) => /^on|^x$/.test(a.name))"
+    )
+    assert browser.ask(f"{handlers}.length") == 0
+    assert browser.ask("[...document.querySelectorAll('*')].some((e) => e.style.position === 'fixed')") is False
+    assert browser.ask("document.querySelectorAll('.run-card').length") == 2
+    assert browser.problems == [] and browser.ask("window.broken") is None
+    if first == 0:
+        assert "window.broken" in browser.ask("document.getElementById('main').textContent")
+
+
+def test_a_name_of_an_arm_that_is_an_object_is_shown_as_its_json(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "run", responses=0)
+    comparison = report_runs.make_comparison(run)
+    for arm in comparison["arms"]:
+        arm["name"] = HOSTILE_OBJECTS[0]
+    (run / "compare.json").write_text(json.dumps(comparison))
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    assert browser.ask("document.querySelectorAll('[onmouseover]').length") == 0
+    assert '{"onfocus":"window.broken' in browser.ask("document.querySelector('#compare-0 table').textContent")
+    assert browser.problems == []
+
+
+def test_only_the_pages_own_scripts_and_styles_run(browser, page):
+    browser.open(page)
+    assert "unsafe-inline" not in page.read_text().split("</head>")[0]
+    browser.ask("document.querySelector('h3').setAttribute('onclick', 'window.broken = 1')")
+    browser.ask("document.querySelector('h3').click()")
+    script = "const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s)"
+    browser.ask(f"(() => {{{script}}})()")
+    browser.ask("document.querySelector('h3').setAttribute('style', 'position:fixed')")
+    assert browser.ask("window.broken") is None
+    assert browser.ask("document.querySelector('h3').style.position") == ""
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_another_origin(browser, tmp_path, page):
+    host = tmp_path / "notebook.html"
+    host.write_text(f"<!doctype html><title>notebook</title><body>{augur.runs.Report(page)._repr_html_()}")
+    browser.open(host)
+    assert browser.ask("document.querySelector('iframe').contentDocument") is None
+    assert browser.ask("[...document.querySelector('iframe').sandbox]") == ["allow-scripts"]
+    assert browser.problems == []
+
+
+def test_a_file_that_is_no_page_is_not_overwritten(runs, tmp_path):
+    out = tmp_path / "base.yaml"
+    out.write_text("run:\n  seed: 1\n")
+    done = run_augur("report", runs[0], "-o", out, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"{out}: exists and is not a page that augur report wrote; remove it, or name another" in done.stderr
+    assert out.read_text() == "run:\n  seed: 1\n"
+    page = tmp_path / "page.html"
+    page.touch()  # as mktemp leaves it
+    run_augur("report", runs[0], "-o", page)
+    first = page.read_text()
+    run_augur("report", runs[1], "-o", page)
+    assert page.read_text() != first
 
 
 def notes(browser: Browser) -> str:

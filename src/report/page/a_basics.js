@@ -1,6 +1,6 @@
 "use strict";
-// Shared by the other files, which CMake puts together in the order of their names. Text from a model or a file
-// reaches the page through textContent alone.
+// Shared by the other files, which CMake puts together in the order of their names. DATA comes from files that anybody
+// may have written: it reaches the page as text alone, and attributes come from this code.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const RUNS = DATA.runs;
 RUNS.forEach((run, i) => {
@@ -16,18 +16,40 @@ function nameApart(runs) {
   }
 }
 
-// el("p.small", "text") or el("div", {id: "x"}, child, ...): an element with classes, attributes and children.
+class Attributes {
+  constructor(values) {
+    this.values = values;
+  }
+}
+function attr(values) {
+  return new Attributes(values);
+}
+// A value of DATA as text; String() of an object that holds a key "toString" throws.
+function asText(value) {
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+// el("p.small", "text") or el("div", attr({id: "x"}), child, ...): an element with classes, attributes and children;
+// any other part is text.
 function el(spec, ...parts) {
   const [tag, ...classes] = spec.split(".");
   const node = document.createElement(tag);
   if (classes.length) node.className = classes.join(" ");
   for (const part of parts) {
     if (part === null || part === undefined) continue;
-    if (typeof part === "string") node.append(document.createTextNode(part));
-    else if (part instanceof Node) node.append(part);
-    else for (const [key, value] of Object.entries(part)) node.setAttribute(key, value);
+    if (part instanceof Node) node.append(part);
+    else if (part instanceof Attributes) setAttributes(node, part.values);
+    else node.append(document.createTextNode(asText(part)));
   }
   return node;
+}
+
+// The content security policy allows no style attribute; a style set by script is none.
+function setAttributes(node, values) {
+  for (const [key, value] of Object.entries(values)) {
+    if (key === "style") node.style.cssText = value;
+    else node.setAttribute(key, value);
+  }
 }
 
 function cssColor(name) {
@@ -60,8 +82,8 @@ function duration(seconds) {
 
 // A metric of a run as [[step, value], ...].
 function series(run, name) {
-  const found = run.metrics && run.metrics.series[name];
-  if (!found) return [];
+  if (!run.metrics || !Object.hasOwn(run.metrics.series, name)) return [];
+  const found = run.metrics.series[name];
   const x = found.x || run.metrics.steps;
   return found.y.map((y, i) => [x[i], y]);
 }
@@ -77,11 +99,11 @@ function accuracyNames() {
 
 // A section of the page with its entry in the navigation.
 function addSection(id, title, lead) {
-  const section = el("section", { id });
+  const section = el("section", attr({ id }));
   section.append(el("h2", title));
   if (lead) section.append(el("p.lead", lead));
   document.getElementById("main").append(section);
-  document.getElementById("nav").append(el("a", { href: "#" + id }, title));
+  document.getElementById("nav").append(el("a", attr({ href: "#" + id }), title));
   return section;
 }
 function noteBox(notes) {
@@ -91,7 +113,7 @@ function noteBox(notes) {
   return el("div.notes", list);
 }
 function dot(run) {
-  return el("span.dot", { style: `background:${run.color}`, "aria-hidden": "true" });
+  return el("span.dot", attr({ style: `background:${run.color}`, "aria-hidden": "true" }));
 }
 
 // Rows of cells; the first row is the head. Cells are text or nodes.

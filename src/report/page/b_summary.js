@@ -16,7 +16,7 @@ function change(from, to, show) {
 function outcome(run) {
   const steps = (run.metrics && run.metrics.steps) || [];
   const summary = run.summary || {};
-  return summary.steps < steps[steps.length - 1] ? {} : summary;
+  return typeof summary.steps === "number" && summary.steps < steps[steps.length - 1] ? {} : summary;
 }
 function accuracyCard(run) {
   const summary = outcome(run);
@@ -128,7 +128,7 @@ function maskName(config) {
 function scoredBy(run) {
   const names = Object.entries((run.summary && run.summary.verifiers) || {});
   if (!names.length) return null;
-  return "scored by " + names.slice(0, 4).map(([source, verifier]) => `${verifier} (${source})`).join(", ") + (names.length > 4 ? ", …" : "");
+  return "scored by " + names.slice(0, 4).map(([source, verifier]) => `${asText(verifier)} (${source})`).join(", ") + (names.length > 4 ? ", …" : "");
 }
 
 function runCard(run) {

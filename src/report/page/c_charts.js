@@ -19,7 +19,7 @@ function smooth(points, weight) {
 
 // The frame of a chart: title, one sentence, canvas.
 function chartFrame(title, about) {
-  const canvas = el("canvas", { role: "img", "aria-label": `${title}. ${about || ""}` });
+  const canvas = el("canvas", attr({ role: "img", "aria-label": `${title}. ${about || ""}` }));
   const frame = el("div.panel.chart", el("h3", title), about ? el("p.about", about) : null, el("div.box", canvas));
   return { frame, canvas };
 }
@@ -141,7 +141,7 @@ function runLegend() {
   return legend;
 }
 function smoothingTool() {
-  const slider = el("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: "0", id: "smoothing", "aria-label": "Smoothing" });
+  const slider = el("input", attr({ type: "range", min: "0", max: "0.99", step: "0.01", value: "0", id: "smoothing", "aria-label": "Smoothing" }));
   const shown = el("span.mono.small", "0");
   slider.addEventListener("input", () => {
     smoothing = Number(slider.value);

@@ -134,8 +134,8 @@ function showMore() {
   const rest = metricNames().filter((n) => !shownMetrics.has(n));
   if (!rest.length) return;
   const section = addSection("more", "All metrics");
-  const choice = el("select", { id: "metric", "aria-label": "Metric" });
-  rest.forEach((name) => choice.append(el("option", { value: name }, name)));
+  const choice = el("select", attr({ id: "metric", "aria-label": "Metric" }));
+  rest.forEach((name) => choice.append(el("option", attr({ value: name }), name)));
   const place = el("div.grid.wide");
   section.append(el("div.tools", el("label.small", "Metric", choice)), place);
   const show = () => {

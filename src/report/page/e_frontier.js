@@ -31,10 +31,10 @@ function frontierCell(cell, best) {
   const broken = 2 * cell.broken >= cell.counted;
   const notes = cell.runs.map((run) => `seed ${run.seed}: ${run.finished || run.broken ? `${percent(run.start)} → ${percent(run.final)}, best ${percent(run.best)}${run.broken ? ", broken" : ""}` : run.note}`);
   if (cell.updates != null) notes.push(`${number(cell.updates, 3)} updates a step`);
-  const node = el(broken ? "td.broken" : "td", {
+  const node = el(broken ? "td.broken" : "td", attr({
     style: `background-color:color-mix(in srgb, var(--pi) ${Math.round(60 * share)}%, transparent)`,
     title: notes.join("\n"), "data-broken": cell.broken,
-  }, cell.final_accuracy === null ? "not finite" : inPercent(cell.final_accuracy));
+  }), cell.final_accuracy === null ? "not finite" : inPercent(cell.final_accuracy));
   if (cell.broken) node.append(el("span.count", ` ✕ ${cell.broken}/${cell.counted}`));
   return node;
 }
@@ -55,7 +55,7 @@ function showFrontier(run) {
   ]), el("p.soft.small", `Intervals: ${Math.round(100 * f.level)}% bootstrap over seeds; differences are paired by seed.`)));
   const best = Math.max(0, ...f.arms.flatMap((arm) => arm.cells.map((cell) => cell.final_accuracy || 0)));
   for (const arm of f.arms) {
-    const panel = el("div.panel", { style: "margin-top:.9rem" });
+    const panel = el("div.panel", attr({ style: "margin-top:.9rem" }));
     panel.append(el("h3", arm.name, el("span.soft.small", `  survives ${interval(arm.surviving, show)}% of the grid`)));
     panel.append(el("p.soft.small", "Final accuracy in %, mean over seeds; hatched with ✕ where at least half of the runs broke, and how many did."));
     frontierMaps(panel, arm, f.axes, best);

@@ -112,7 +112,7 @@ function showAnalysis(run) {
     `From the same state, one real update under each criterion's mask, and D again on the tokens that were outside. ${a.seeds.length} seeds of ${count(a.sequences)} responses, ${count(a.measured_sequences)} of them measured after ${a.preceding} preceding minibatches and ${a.warmup} steps.`);
   for (const study of a.divergences) {
     const panel = el("div.panel");
-    panel.append(el("h3", { style: "font-size:1.1rem;margin-bottom:.4rem" }, `${divergenceName(study.divergence)}: ${count(study.outside_total)} of ${count(study.tokens)} tokens outside δ = ${study.delta}`));
+    panel.append(el("h3", attr({ style: "font-size:1.1rem;margin-bottom:.4rem" }), `${divergenceName(study.divergence)}: ${count(study.outside_total)} of ${count(study.tokens)} tokens outside δ = ${study.delta}`));
     if (!study.outside_total) {
       panel.append(el("p.soft", "No token was outside by this divergence: lower mask.delta, or bring the policies further apart (precision, learning rate, staleness, preceding minibatches)."));
     } else {
@@ -120,7 +120,7 @@ function showAnalysis(run) {
       partsTable(panel, study);
     }
     section.append(panel);
-    const grid = el("div.grid.wide", { style: "margin:.9rem 0 1.4rem" });
+    const grid = el("div.grid.wide", attr({ style: "margin:.9rem 0 1.4rem" }));
     section.append(grid);
     if (study.outside_total) {
       ecdfChart(grid, study);
@@ -158,13 +158,13 @@ function showComparison(run) {
       return [arm.name, interval(arm.final_accuracy, show), d ? interval(d.final_accuracy, show) : "", d ? pValue(d.final_accuracy.p) : "",
         interval(arm.auc_accuracy, show), d ? interval(d.auc_accuracy, show) : "", d ? pValue(d.auc_accuracy.p) : "", `${arm.collapses} of ${arm.runs.length}`];
     }),
-  ]), el("h3", { style: "margin-top:1rem" }, "At the end of training"), table([
+  ]), el("h3", attr({ style: "margin-top:1rem" }), "At the end of training"), table([
     ["mask", "reward", "response length", "PPO-KL", "clip fraction %", "outside %"],
     ...c.arms.map((arm) => [arm.name, interval(arm.reward, (x) => number(x, 3)), interval(arm.response_length, (x) => number(x, 3)), interval(arm.ppo_kl, (x) => number(x, 3)),
       interval(arm.clip_fraction, (x) => (100 * x).toFixed(2)), interval(arm.outside, (x) => (100 * x).toFixed(2))]),
   ])));
-  const legend = el("div.legend.small", { style: "margin:.8rem 0" });
-  c.arms.forEach((arm, i) => legend.append(el("span", el("span.dot", { style: `background:var(--run${i % 8})` }), arm.name)));
+  const legend = el("div.legend.small", attr({ style: "margin:.8rem 0" }));
+  c.arms.forEach((arm, i) => legend.append(el("span", el("span.dot", attr({ style: `background:var(--run${i % 8})` })), arm.name)));
   section.append(legend);
   const grid = el("div.grid");
   section.append(grid);

@@ -60,13 +60,13 @@ function responseCard(run, response) {
   fact("masked", String(masked));
   fact("disagree", String(disagree));
   const card = el("article.panel.response", head);
-  const prompt = el("div.prompt", { "aria-label": "Prompt" });
+  const prompt = el("div.prompt", attr({ "aria-label": "Prompt" }));
   appendText(prompt, response.prompt, true);
   if (response.prompt) card.append(prompt);
-  const flow = el("div.tokens", { role: "group", "aria-label": "Response" });
+  const flow = el("div.tokens", attr({ role: "group", "aria-label": "Response" }));
   const found = hits(run, response);
   tokens.forEach((token, i) => {
-    const span = el("span", { tabindex: "-1", role: "button", "aria-label": `${token.text} (${decisionName(token)})` });
+    const span = el("span", attr({ tabindex: "-1", role: "button", "aria-label": `${token.text} (${decisionName(token)})` }));
     span.className = decisionClasses(token).join(" ");
     if (!wanted(token)) span.classList.add("dim");
     if (found.has(i)) span.classList.add("hit");
@@ -76,7 +76,7 @@ function responseCard(run, response) {
   });
   card.append(flow);
   if (response.answer) {
-    const answer = el("p.soft.small", { style: "margin:.5rem 0 0" }, "answer ");
+    const answer = el("p.soft.small", attr({ style: "margin:.5rem 0 0" }), "answer ");
     answer.append(quoted(response.answer));
     card.append(answer);
   }
@@ -171,7 +171,7 @@ function onKey(event) {
 }
 
 function option(value, text) {
-  return el("option", { value }, text);
+  return el("option", attr({ value }), text);
 }
 function fillSources(sources) {
   view.source.replaceChildren(option("", "all sources"), ...sources.map((s) => option(s, s || "(none)")));
@@ -195,30 +195,30 @@ function viewerTools() {
     showResponses();
   };
   const check = (name, text) => {
-    const box = el("input", { type: "checkbox", id: "only-" + name });
+    const box = el("input", attr({ type: "checkbox", id: "only-" + name }));
     box.addEventListener("change", change(() => (viewer[name] = box.checked)));
     return el("label.small", box, text);
   };
-  view.runChoice = el("select", { id: "token-run", "aria-label": "Run" });
+  view.runChoice = el("select", attr({ id: "token-run", "aria-label": "Run" }));
   withTokens().forEach((run) => view.runChoice.append(option(String(run.index), run.label)));
   view.runChoice.addEventListener("change", () => {
     viewer.run = RUNS[Number(view.runChoice.value)];
     fillChoices();
     showResponses();
   });
-  view.step = el("select", { id: "token-step", "aria-label": "Step" });
+  view.step = el("select", attr({ id: "token-step", "aria-label": "Step" }));
   view.step.addEventListener("change", DATA.live ? () => loadStep(view.step.value) : change(() => (viewer.step = view.step.value)));
-  view.source = el("select", { id: "token-source", "aria-label": "Data source" });
+  view.source = el("select", attr({ id: "token-source", "aria-label": "Data source" }));
   view.source.addEventListener("change", change(() => (viewer.source = view.source.value)));
-  view.search = el("input", { type: "search", id: "token-search", placeholder: "Search prompts and responses", "aria-label": "Search" });
+  view.search = el("input", attr({ type: "search", id: "token-search", placeholder: "Search prompts and responses", "aria-label": "Search" }));
   view.search.addEventListener("input", change(() => (viewer.query = view.search.value)));
-  view.count = el("span.soft.small", { id: "token-count", "aria-live": "polite" });
+  view.count = el("span.soft.small", attr({ id: "token-count", "aria-live": "polite" }));
   const turn = (by) => () => {
     viewer.page = Math.max(0, viewer.page + by);
     showResponses();
   };
-  const back = el("button", { type: "button" }, "‹ previous");
-  const forth = el("button", { type: "button" }, "next ›");
+  const back = el("button", attr({ type: "button" }), "‹ previous");
+  const forth = el("button", attr({ type: "button" }), "next ›");
   back.addEventListener("click", turn(-1));
   forth.addEventListener("click", turn(1));
   view.pageName = el("span.small.soft");
@@ -237,11 +237,11 @@ function showViewer() {
       el("span.soft", el("kbd", "←"), " ", el("kbd", "→"), " tokens  ", el("kbd", "↑"), " ", el("kbd", "↓"), " responses  ", el("kbd", "m"), " masked  ", el("kbd", "d"), " disagreements  ", el("kbd", "/"), " search  ", el("kbd", "Esc"), " close")),
   );
   view.section.append(viewerTools());
-  view.list = el("div", { id: "responses" });
-  view.body = el("div", { id: "token-detail", "aria-live": "polite" });
-  const close = el("button.close", { type: "button", "aria-label": "Close" }, "×");
+  view.list = el("div", attr({ id: "responses" }));
+  view.body = el("div", attr({ id: "token-detail", "aria-live": "polite" }));
+  const close = el("button.close", attr({ type: "button", "aria-label": "Close" }), "×");
   close.addEventListener("click", () => choose(null, false));
-  view.detail = el("aside.panel.detail.empty", { "aria-label": "Token" }, close, view.body);
+  view.detail = el("aside.panel.detail.empty", attr({ "aria-label": "Token" }), close, view.body);
   view.section.append(el("div.viewer", el("div", view.list, view.pager), view.detail));
   const onToken = (event) => {
     const span = event.target.closest(".tok");
