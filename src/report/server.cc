@@ -30,19 +30,59 @@ using asio::ip::tcp;
 constexpr auto kPatience = std::chrono::seconds(30);  // with a browser that says nothing
 constexpr uint32_t kLongestHeader = 16 << 10, kLongestBody = 1 << 20;
 
-class LocalServer {
+asio::ip::address AddressOf(const std::string& host) {
+  asio::io_context context;
+  boost::system::error_code fault;
+  const auto found = tcp::resolver(context).resolve(host, "", fault);
+  if (fault || found.empty()) {
+    throw Error(fmt::format("--host {}", host), "is no address and no name of a machine",
+                "name an address of this machine, such as 127.0.0.1 or 0.0.0.0");
+  }
+  return found.begin()->endpoint().address();
+}
+
+// In a time that says nothing about where they differ.
+bool SameToken(std::string_view given, std::string_view wanted) {
+  unsigned difference = given.size() == wanted.size() ? 0 : 1;
+  for (size_t i = 0; i < std::min(given.size(), wanted.size()); ++i) {
+    difference |= static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(wanted[i]);
+  }
+  return difference == 0;
+}
+
+// Takes "token=..." out of a target and returns it.
+std::string TakeToken(std::string* target) {
+  constexpr std::string_view kName = "token=";
+  size_t at = target->find('?');
+  while (at != std::string::npos && target->compare(at + 1, kName.size(), kName) != 0)
+    at = target->find('&', at + 1);
+  if (at == std::string::npos) return "";
+  const size_t end = std::min(target->find('&', at + 1), target->size());
+  std::string token = target->substr(at + 1 + kName.size(), end - at - 1 - kName.size());
+  if (end == target->size())
+    target->erase(at);
+  else
+    target->erase(at + 1, end - at);
+  return token;
+}
+
+class PageServer {
  public:
-  LocalServer(asio::io_context& context, uint16_t port,
-              const std::function<PageAnswer(const std::string& target)>& answer)
-      : acceptor_(context), answer_(answer) {
-    const tcp::endpoint here(asio::ip::address_v4::loopback(), port);
+  PageServer(asio::io_context& context, const ServerOptions& options,
+             const std::function<PageAnswer(const std::string& target)>& answer)
+      : acceptor_(context), token_(options.token), answer_(answer) {
+    const tcp::endpoint here(AddressOf(options.host), options.port);
     boost::system::error_code fault;
     acceptor_.open(here.protocol());
     acceptor_.set_option(tcp::acceptor::reuse_address(true));
     acceptor_.bind(here, fault);
+    if (fault == boost::system::errc::address_not_available) {
+      throw Error(fmt::format("--host {}", options.host), "is no address of this machine",
+                  "name one that `ip address` lists, or 0.0.0.0 for all of them");
+    }
     if (!fault) acceptor_.listen(asio::socket_base::max_listen_connections, fault);
     if (fault)
-      throw Error(fmt::format("--port {}", port), fault.message(),
+      throw Error(fmt::format("--port {}", options.port), fault.message(),
                   "choose another port, or 0 for a free one");
   }
 
@@ -95,7 +135,9 @@ class LocalServer {
     response.set(http::field::cache_control, "no-store");
     response.set("X-Content-Type-Options", "nosniff");
     response.set("Cross-Origin-Resource-Policy", "same-origin");
-    response.set(http::field::x_frame_options, "DENY");
+    response.set("Referrer-Policy", "no-referrer");
+    // A notebook server or an editor shows the page in a frame of its own; only they know the token.
+    if (token_.empty()) response.set(http::field::x_frame_options, "DENY");
     if (answer.status == 405) response.set(http::field::allow, "GET, HEAD");
     response.keep_alive(request.keep_alive());
     response.body() = answer.body;
@@ -106,37 +148,44 @@ class LocalServer {
 
   PageAnswer Decide(const Request& request) const {
     constexpr const char* kPlain = "text/plain; charset=utf-8";
-    if (!IsThisMachine(request[http::field::host])) {
+    std::string target(request.target());
+    if (token_.empty() && !IsThisMachine(request[http::field::host])) {
       return {403, kPlain, "This server answers on 127.0.0.1 and localhost alone.\n"};
+    }
+    if (!token_.empty() && !SameToken(TakeToken(&target), token_)) {
+      return {403, kPlain, "This page needs its token: open the URL that augur watch printed.\n"};
     }
     if (request.method() != http::verb::get && request.method() != http::verb::head) {
       return {405, kPlain, "There is nothing to change here.\n"};
     }
     try {
-      return answer_(std::string(request.target()));
+      return answer_(target);
     } catch (const std::exception& fault) {
       return {500, kPlain, fmt::format("{}\n", fault.what())};
     }
   }
 
-  // Whatever the port: a forwarded one may have another number.
+  // On any port: a forwarded one may have another number.
   static bool IsThisMachine(beast::string_view host) {
-    const size_t colon = host.find(':');
+    const size_t colon = host.find(':', host.starts_with('[') ? host.find(']') : 0);
     const beast::string_view name = host.substr(0, colon), port = host.substr(std::min(colon, host.size()));
     const bool is_port = port.find_first_not_of("0123456789", 1) == beast::string_view::npos;
-    return (name == "127.0.0.1" || name == "localhost") && is_port;
+    return (name == "127.0.0.1" || name == "[::1]" || beast::iequals(name, "localhost")) && is_port;
   }
 
   tcp::acceptor acceptor_;
+  const std::string token_;
   const std::function<PageAnswer(const std::string& target)>& answer_;
 };
 
 }  // namespace
 
-void ServeLocally(uint16_t port, const std::function<PageAnswer(const std::string& target)>& answer,
-                  const std::function<void(uint16_t port)>& listening) {
+bool IsLoopback(const std::string& host) { return AddressOf(host).is_loopback(); }
+
+void Serve(const ServerOptions& options, const std::function<PageAnswer(const std::string& target)>& answer,
+           const std::function<void(uint16_t port)>& listening) {
   asio::io_context context(1);
-  LocalServer server(context, port, answer);
+  PageServer server(context, options, answer);
   asio::signal_set signals(context, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code&, int) { context.stop(); });
   listening(server.port());

@@ -1,4 +1,4 @@
-// A small HTTP server for this machine alone, on Boost.Beast.
+// A small HTTP server for the page, on Boost.Beast.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,21 @@ struct PageAnswer {
   std::string body;
 };
 
-// Serves GET and HEAD on 127.0.0.1 until SIGINT or SIGTERM. `answer` is given the target
-// ("/tokens.json?run=0") and called by one thread at a time. Requests for another host than this machine are
-// refused, so that no page of the web can read along under a name of its own. Port 0 takes a free one;
-// `listening` is told which. Throws Error where the port is taken.
-void ServeLocally(uint16_t port, const std::function<PageAnswer(const std::string& target)>& answer,
-                  const std::function<void(uint16_t port)>& listening);
+struct ServerOptions {
+  std::string host = "127.0.0.1";  // a name or address of this machine; 0.0.0.0 listens on all of them
+  uint16_t port = 0;               // 0 takes a free one
+  // What every request must carry as ?token=...; empty: none. A server without one refuses requests for
+  // another host than this machine, so that no page of the web can read along under a name of its own.
+  std::string token;
+};
+
+// Whether a host is this machine alone: a loopback address, or the name localhost.
+bool IsLoopback(const std::string& host);
+
+// Serves GET and HEAD until SIGINT or SIGTERM. `answer` is given the target without the token
+// ("/tokens.json?run=0") and called by one thread at a time. `listening` is given the port. Throws Error
+// where the host is not this machine's or the port is taken.
+void Serve(const ServerOptions& options, const std::function<PageAnswer(const std::string& target)>& answer,
+           const std::function<void(uint16_t port)>& listening);
 
 }  // namespace augur

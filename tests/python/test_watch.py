@@ -21,10 +21,9 @@ from train_runs import make_policy, small_config, start, wait_for_step
 
 
 class Server:
-    def __init__(self, *runs):
-        self.process = subprocess.Popen(
-            [PROGRAM, "watch", *map(str, runs), "--port", "0"], stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, *runs, flags=()):
+        command = [PROGRAM, "watch", *map(str, runs), "--port", "0", *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().split()[0]
         self.port = int(re.search(r":(\d+)/", self.url)[1])
 
@@ -198,7 +197,13 @@ def test_only_this_machine_is_answered_and_nothing_else_is_served(run, server):
     for host in (*foreign, "localhost.evil.example", f"localhost:{server.port}.evil.example", "127.0.0.1@evil.example"):
         assert server.ask("/", Host=host)[0] == 403
         assert server.ask("/runs.json", Host=host)[0] == 403
-    for host in (f"localhost:{server.port}", "127.0.0.1", "localhost:9000"):  # of a port that ssh forwards
+    for host in (
+        f"localhost:{server.port}",
+        "127.0.0.1",
+        "LocalHost:9000",
+        "[::1]:80",
+        "[::1]",
+    ):  # of a port that ssh forwards
         assert server.ask("/", Host=host)[0] == 200
     for target in ("/config.yaml", "/../config.yaml", "/%2e%2e/run/config.yaml", "//etc/passwd", "/run/config.yaml"):
         assert server.ask(target)[0] == 404
@@ -210,6 +215,38 @@ def test_only_this_machine_is_answered_and_nothing_else_is_served(run, server):
         assert server.ask("/", method=method, body=b"steps: 1\n")[0] == 405
     assert server.ask("/", method="HEAD") == (200, b"")
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("flags", [["--token"], ["--host", "0.0.0.0"], ["--host", "LOCALHOST", "--token"]])
+def test_a_server_with_a_token_answers_those_that_carry_it(run, flags):
+    server = Server(run, flags=flags)
+    token = re.fullmatch(r"http://\S+:\d+/\?token=([0-9a-f]{32})", server.url)[1]
+    for target in ("/", "/?token=", "/?token=x", f"/?token={token}0", f"/?token={token[:-1]}", f"/?xtoken={token}"):
+        assert server.ask(target)[0] == 403
+    assert server.ask("/runs.json?since=")[0] == 403 and server.ask("/tokens.json?run=0&step=1")[0] == 403
+    assert server.ask(f"/?token={token}")[0] == 200
+    assert server.ask(f"/?token={token}", Host="hub.example")[0] == 200  # of a proxy
+    version = json.loads(server.ask(f"/runs.json?since=&token={token}")[1])["runs"][0]["version"]
+    assert json.loads(server.ask(f"/runs.json?since={version}&token={token}")[1]) == {"runs": [None]}
+    assert json.loads(server.ask(f"/tokens.json?token={token}&run=0&step=3")[1])["responses"]
+    assert server.close() == 0
+
+
+def test_tokens_differ_from_server_to_server(run):
+    servers = [Server(run, flags=["--token"]) for _ in range(2)]
+    assert servers[0].url.split("=")[1] != servers[1].url.split("=")[1]
+    for server in servers:
+        server.close()
+
+
+def test_a_page_opened_with_its_token_goes_on(browser, run):
+    server = Server(run, flags=["--token"])
+    open_live(browser, server)
+    wait_for(browser, "document.querySelectorAll('#responses .tok').length")
+    grow(run, "metrics.jsonl", 5)
+    wait_for(browser, "series(RUNS[0], 'critic/score/mean').length === 25")
+    assert browser.problems == []
+    server.close()
 
 
 def test_a_damaged_line_of_tokens_is_left_out(run, server):
@@ -237,6 +274,8 @@ def test_what_cannot_be_watched_is_named(run, server, tmp_path):
         ([run / "config.yaml"], "is no directory"),
         ([run, "--port", server.port], f"--port {server.port}: Address already in use; choose another port"),
         ([run, "--port", 70000], "--port: Value 70000 not in range"),
+        ([run, "--host", "192.0.2.1"], "--host 192.0.2.1: is no address of this machine"),
+        ([run, "--host", "no such host"], "--host no such host: is no address and no name of a machine"),
     ]:
         done = run_augur("watch", *arguments, check=False)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr

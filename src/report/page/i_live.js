@@ -27,9 +27,14 @@ function fillLiveSteps() {
   viewer.step = "";
   if (!chosen) loadStep(view.step.value);
 }
+// Relative, so that the page also works behind a proxy's prefix.
+const TOKEN = new URLSearchParams(location.search).get("token");
+function ask(what, query) {
+  return fetch(`${what}?${query}${TOKEN ? "&token=" + encodeURIComponent(TOKEN) : ""}`);
+}
 async function loadStep(step) {
   const run = viewer.run;
-  const answer = await fetch(`/tokens.json?run=${run.index}&step=${step}`);
+  const answer = await ask("tokens.json", `run=${run.index}&step=${step}`);
   const found = answer.ok ? await answer.json() : null;
   if (!found || run !== viewer.run) return;
   run.tokens = found;
@@ -116,7 +121,7 @@ function showFirstTokens() {
 let lost = false;
 async function poll() {
   try {
-    const answer = await fetch("/runs.json?since=" + RUNS.map((run) => run.version).join(","));
+    const answer = await ask("runs.json", "since=" + RUNS.map((run) => run.version).join(","));
     const { runs } = await answer.json();
     if (runs.some(Boolean)) takeNews(runs);
     lost = false;
