@@ -59,6 +59,48 @@ TEST(Comparison, DifferencesArePairedBySeedAndSkipUnfinishedRuns) {
   EXPECT_EQ(std::ranges::count(csv, '\n'), 7);
 }
 
+TEST(Comparison, StepsThatARunWentBackBehindCountOnceAsTheyWereLast) {
+  const std::filesystem::path run = std::filesystem::path(testing::TempDir()) / "augur_resumed";
+  std::filesystem::create_directories(run);
+  {
+    std::ofstream file(run / "metrics.jsonl");
+    const auto line = [&](int step, double reward, double accuracy) {
+      file << Json{{"step", step},
+                   {"data",
+                    {{"critic/score/mean", reward},
+                     {"val-core/a/acc/mean@4", accuracy},
+                     {"mask/masked", reward / 10},
+                     {"actor/ppo_kl", reward / 100}}}}
+                  .dump()
+           << "\n";
+    };
+    for (int step = 1; step <= 4; ++step) line(step, 1, 0.1);
+    for (int step = 3; step <= 5; ++step) line(step, 2, 0.2);  // resumed after step 2
+  }
+  const RunOutcome outcome = ReadRunOutcome(run, 0, 5);
+  using Curve = std::vector<std::pair<int64_t, double>>;
+  EXPECT_EQ(outcome.curves.at("reward"), (Curve{{1, 1}, {2, 1}, {3, 2}, {4, 2}, {5, 2}}));
+  EXPECT_EQ(outcome.curves.at("accuracy"), (Curve{{1, 0.1}, {2, 0.1}, {3, 0.2}, {4, 0.2}, {5, 0.2}}));
+  EXPECT_DOUBLE_EQ(outcome.MeanOf("reward"), 8.0 / 5);
+  EXPECT_NEAR(outcome.Late("clip_fraction"), 0.2, 1e-12);
+  EXPECT_NEAR(outcome.Late("ppo_kl"), 0.02, 1e-12);
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.note, "");
+  std::filesystem::remove_all(run);
+}
+
+TEST(Comparison, MeanCurvesEndWithTheShortestRun) {
+  RunOutcome brief = MadeRun(1, {{0, 0.1}, {10, 0.3}});
+  brief.curves["reward"] = {{1, 3}, {2, 4}};
+  const ComparisonArm arm{"clip", "", {MadeRun(0, {{0, 0.1}, {10, 0.5}, {20, 0.7}}), brief}};
+  const Json curves = SummarizeComparison(std::vector{arm}, {.steps = 20})["arms"][0]["curves"];
+  EXPECT_EQ(curves["accuracy"]["x"], Json({0, 10}));
+  EXPECT_NEAR(curves["accuracy"]["mean"][1], 0.4, 1e-12);
+  EXPECT_EQ(curves["reward"]["x"], Json({1, 2}));
+  EXPECT_EQ(curves["reward"]["mean"], Json({2.0, 3.0}));
+  EXPECT_EQ(curves["reward"]["low"].size(), 2u);
+}
+
 TEST(Comparison, ReadsMetricsOfARunWithRepeatedAndDamagedLines) {
   const std::filesystem::path run = std::filesystem::path(testing::TempDir()) / "augur_comparison";
   std::filesystem::create_directories(run);
@@ -69,6 +111,7 @@ TEST(Comparison, ReadsMetricsOfARunWithRepeatedAndDamagedLines) {
   const RunOutcome outcome = ReadRunOutcome(run, 3, 2);
   EXPECT_DOUBLE_EQ(outcome.FinalAccuracy(), 0.5);
   EXPECT_DOUBLE_EQ(outcome.Late("reward"), 0.5);
+  EXPECT_DOUBLE_EQ(outcome.MeanOf("reward"), 0.5);
   EXPECT_TRUE(std::isnan(outcome.Late("clip_fraction")));
   EXPECT_FALSE(outcome.finished);
   EXPECT_TRUE(outcome.note.starts_with("1 of 2 steps"));

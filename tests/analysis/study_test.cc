@@ -49,6 +49,33 @@ TEST(Study, UnsafeKeepsAreThoseOfTheCriterionsOwnUpdateOnDisagreements) {
   EXPECT_EQ(d["ecdf"].size(), 2u);
 }
 
+// Of five disagreements the criterion keeps three, of which two grow, and the ratio two, of which one grows.
+TEST(Study, SharesOfDisagreementsAreOfThoseThatTheirKeeperKeeps) {
+  SeedOutcome seed;
+  seed.outside.assign(6, {0, 0, 5, 1.0, 1.2, 0.3});
+  seed.unmasked_change.assign(6, 0.1);
+  seed.criteria = {
+      {"ratio", {1, 1, 1, 1, 1, 1}, {false, false, false, true, true, true}, {9, 9, 9, 0.1, -0.1, 9}},
+      {"other", {1, 1, 1, 1, 1, 1}, {true, true, true, false, false, true}, {0.1, 0.2, -0.1, 9, 9, 9}}};
+  const Json study = SummarizeStudy("kl", 0.15, std::vector{seed});
+  const Json& d = study["criteria"][1]["disagreements"];
+  EXPECT_EQ(d["total"], 5);
+  EXPECT_EQ(d["kept"], 3);
+  EXPECT_EQ(d["ratio_kept"], 2);
+  EXPECT_DOUBLE_EQ(d["unsafe_keep"]["mean"], 2.0 / 3);
+  EXPECT_DOUBLE_EQ(d["ratio_unsafe_keep"]["mean"], 0.5);
+  EXPECT_DOUBLE_EQ(d["contraction"], 1.0 / 3);
+  EXPECT_DOUBLE_EQ(d["ratio_contraction"], 0.5);
+  const Json& by_seed = study["criteria"][1]["per_seed"][0];
+  EXPECT_EQ(by_seed["disagreements"], 5);
+  EXPECT_DOUBLE_EQ(by_seed["unsafe_keep"], 2.0 / 3);
+  EXPECT_DOUBLE_EQ(by_seed["ratio_unsafe_keep"], 0.5);
+  EXPECT_EQ(d["ecdf"], Json({{-0.1, 1.0 / 3}, {0.1, 2.0 / 3}, {0.2, 1.0}}));
+  EXPECT_EQ(d["ratio_ecdf"], Json({{-0.1, 0.5}, {0.1, 1.0}}));
+  EXPECT_DOUBLE_EQ(study["criteria"][0]["masked"]["mean"], 0.5);
+  EXPECT_DOUBLE_EQ(study["criteria"][1]["masked"]["mean"], 2.0 / 6);
+}
+
 TEST(Study, ControlComparesMeanChangesWithNoMaskAndWithTheRatio) {
   const std::vector<SeedOutcome> seeds = {Example(0), Example(1)};
   const Json study = SummarizeStudy("kl", 0.15, seeds);

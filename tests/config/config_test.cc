@@ -63,6 +63,19 @@ TEST_F(ConfigTest, AMaskIsAPresetOrFieldsOrBoth) {
             0.1);
 }
 
+TEST_F(ConfigTest, APresetInAnExtendingFileTakesNoMaskFieldFromTheFileItExtends) {
+  std::ofstream(std::filesystem::path(testing::TempDir()) / "base.yaml")
+      << kSmall << "mask: {preset: clip, clip_low: 0.05, ratio_cap: 3, delta: 0.7}\ntrain: {lr: 1e-3}\n";
+  const RlConfig preset = Read("extends: base.yaml\nmask: dppo-topk-kl\n");
+  EXPECT_EQ(preset.mask.rule, PresetRule("dppo-topk-kl"));
+  EXPECT_EQ(preset.train.optimizer.lr, 1e-3);
+  MaskRule changed = PresetRule("clip");
+  changed.clip_low = 0.05;
+  changed.ratio_cap = 3;
+  changed.delta = 0.1;
+  EXPECT_EQ(Read("extends: base.yaml\nmask: {delta: 0.1}\n").mask.rule, changed);
+}
+
 TEST_F(ConfigTest, KeysThatEarlierVersionsWroteArePassedOver) {
   EXPECT_EQ(Read(std::string(kSmall) + "mask: {restore_strength: 1, delta: 0.05}\n").mask.rule.delta, 0.05);
   EXPECT_THROW(Read(std::string(kSmall) + "mask: {restore: 1}\n"), Error);

@@ -54,6 +54,18 @@ TEST(TokenRecord, LeavesUnusedColumnsOutAndMarksAMissingSupport) {
   EXPECT_TRUE(DescribeToken({}, {none, policy, 1, 10, 0, {}}, ids, Name).missing);
 }
 
+// One minus the rest has lost its digits where the support holds nearly all.
+TEST(TokenRecord, ThePolicysTailIsTheOneThatIsKnown) {
+  const std::vector<double> behaviour{std::log(0.5), std::log(0.3)}, policy{std::log(0.6), std::log(0.4)};
+  const std::vector<int32_t> ids{4, 2};
+  TokenView token{behaviour, policy, 1, 10, 0, 1e-9};
+  EXPECT_EQ(DescribeToken({}, token, ids, Name).pi_tail, 1e-9);
+  token.policy_tail = {};
+  EXPECT_NEAR(DescribeToken({}, token, ids, Name).pi_tail, 0, 1e-15);
+  token.vocab_size = 2;  // there is nothing outside
+  EXPECT_EQ(DescribeToken({}, token, ids, Name).mu_tail, 0);
+}
+
 ResponseRecord Example() {
   ResponseRecord record{3, "sort", "a\xff", "</script>\n", 1, 0.5, "eos", "proximity=kl", 0.15, {}};
   TokenRecord token;

@@ -156,6 +156,28 @@ TEST(EngineAdmission, CountsOnGrowth) {
   EXPECT_LE(engine.stats().preemptions, 24);  // 49 without
 }
 
+// A preempted response gives its prompt's pages back as well, where nothing else runs on that prompt.
+TEST(EngineAdmission, PreemptedResponsesAllEndWhereTheLongestFitsAlone) {
+  const Model model = SmallModel(kLlama);
+  const ModelConfig& config = model.config;
+  const int64_t padded = (config.head_dim + 15) / 16 * 16;
+  const int64_t page = config.layers * config.kv_heads * (config.head_dim + padded) * 16 * 4;
+  const auto requests = RandomRequests({33, 40, 35, 38, 36, 34});
+  SamplingOptions options = ShortOptions();
+  options.samples = 2;
+  options.max_tokens = 80;
+  const auto expected = Engine(model, {.precision = RolloutPrecision::kFp32}).Generate(requests, options);
+  for (int64_t pages = 9; pages <= 26; ++pages) {
+    SCOPED_TRACE(pages);
+    EngineOptions tight{.precision = RolloutPrecision::kFp32};
+    tight.kv_bytes = pages * page;
+    Engine engine(model, tight);
+    const auto found = engine.Generate(requests, options);
+    for (const Rollout& rollout : found) EXPECT_EQ(rollout.error, "");
+    ExpectSameRollouts(expected, found);
+  }
+}
+
 // The pages of the call before are kept where they do, which is not where one sequence needs more.
 TEST(EngineAdmission, ALongPromptFitsWhateverCameBefore) {
   const Model model = SmallModel(kLlama);

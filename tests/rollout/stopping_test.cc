@@ -81,6 +81,22 @@ TEST(StopTextFinder, FindsWhatBeginsInEarlierTokens) {
   EXPECT_TRUE(finder.Add("r> and more", stops));
 }
 
+TEST(StopTextFinder, FindsAStopWhereverATokenEndsWithinIt) {
+  const std::string text = "a b\n</answer>";
+  const std::vector<std::string> stops = {"</answer>", "</a>"};
+  for (size_t first = 0; first < text.size(); ++first) {
+    for (size_t second = first; second < text.size(); ++second) {
+      StopTextFinder finder;
+      EXPECT_FALSE(finder.Add(text.substr(0, first), stops));
+      EXPECT_FALSE(finder.Add(text.substr(first, second - first), stops)) << first << " " << second;
+      EXPECT_TRUE(finder.Add(text.substr(second), stops)) << first << " " << second;
+    }
+  }
+  StopTextFinder bytes;
+  for (size_t i = 0; i < text.size(); ++i)
+    EXPECT_EQ(bytes.Add(text.substr(i, 1), stops), i + 1 == text.size());
+}
+
 TEST_F(StoppingTest, CancellingKeepsWhatIsThere) {
   const auto whole = engine_.Generate(requests_, Options());
   int steps = 0;

@@ -50,6 +50,27 @@ TEST(Fp8, RoundsToTheNearestValueTiesToEvenAndSaturates) {
   EXPECT_TRUE(std::isnan(RoundToE4m3(NAN)));
 }
 
+TEST(Fp8, RoundsToTheNearestMultipleOfTheLeastPowerOfTwoThatHoldsTheLargest) {
+  const std::vector<double> values = E4m3Values();
+  for (const float largest : {448.0f, 447.9f, 448.1f, 1.0f, 3.5f, 1e-6f, 1e6f}) {
+    std::vector<float> x = Random(37, 3);
+    float most = 0;
+    for (const float value : x) most = std::max(most, std::fabs(value));
+    for (float& value : x) value *= largest / most * 0.999f;
+    x[20] = -largest;
+    double scale = std::exp2(std::ceil(std::log2(static_cast<double>(largest) / 448)));
+    std::vector<float> rounded = x;
+    RoundToScaledE4m3(static_cast<int64_t>(x.size()), rounded.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double magnitude = std::fabs(x[i]) / scale;
+      double error = INFINITY;
+      for (const double value : values) error = std::min(error, std::fabs(value - magnitude));
+      EXPECT_EQ(std::fabs(std::fabs(rounded[i]) / scale - magnitude), error) << x[i] << " of " << largest;
+      EXPECT_GE(rounded[i] * x[i], 0);
+    }
+  }
+}
+
 struct Case {
   GemmFormat format;
   int rows, outputs, width;

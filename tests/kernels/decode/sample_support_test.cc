@@ -260,6 +260,7 @@ TEST_P(SampleSupport, TruncationsLeaveWhatASortLeavesAndKeepItsProportions) {
                                                                                       {0, 1, 0.1f},
                                                                                       {30, 0.6f, 0},
                                                                                       {30, 0.9f, 0.05f},
+                                                                                      {30, 1, 0.2f},
                                                                                       {1, 1, 0},
                                                                                       {0, 1e-6f, 0}}) {
     SampleSettings settings;
