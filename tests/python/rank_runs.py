@@ -14,10 +14,16 @@ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
     ENVIRONMENT.pop(name, None)
 
 
-def start_ranks(count: int, *args, launcher: tuple = (), paths: str = "", **kwargs) -> subprocess.Popen:
+AUGUR = ("-m", "augur")
+OVER_NCCL = (str(ROOT / "tests" / "python" / "nccl_rank.py"),)  # several ranks on one GPU
+
+
+def start_ranks(
+    count: int, *args, launcher: tuple = (), paths: str = "", program: tuple = AUGUR, **kwargs
+) -> subprocess.Popen:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *launcher]
     return subprocess.Popen(
-        [*command, "-m", "augur", *map(str, args)],
+        [*command, *program, *map(str, args)],
         env=ENVIRONMENT | {"PYTHONPATH": paths + ENVIRONMENT["PYTHONPATH"]},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -27,14 +33,31 @@ def start_ranks(count: int, *args, launcher: tuple = (), paths: str = "", **kwar
     )
 
 
-def run_ranks(count: int, *args, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess:
-    process = start_ranks(count, *args)
+def run_ranks(
+    count: int, *args, stdin: str = "", check: bool = True, program: tuple = AUGUR
+) -> subprocess.CompletedProcess:
+    process = start_ranks(count, *args, program=program)
     out, err = process.communicate(stdin, timeout=300)
     if check and process.returncode != 0:
         raise AssertionError(
             f"{count} ranks of augur {' '.join(map(str, args))} ended with {process.returncode}: {err}"
         )
     return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def ranks_of(process: subprocess.Popen) -> list[int]:
+    """The processes torchrun started, in the order of their ranks."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            environment = (stat.parent / "environ").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if parent == process.pid:
+            rank = next((int(v[5:]) for v in environment if v.startswith(b"RANK=")), None)
+            found.append((rank, int(stat.parent.name)))
+    return [pid for _, pid in sorted(found)]
 
 
 def rl_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) -> Path:

@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from conftest import ROOT, run_augur
-from rank_runs import ENVIRONMENT, rl_config, run_ranks, start_ranks
+from rank_runs import ENVIRONMENT, ranks_of, rl_config, run_ranks, start_ranks
 from train_runs import (
     make_guesser,
     read_lines,
@@ -40,21 +40,6 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(process.communicate())
-
-
-def ranks_of(process: subprocess.Popen) -> list[int]:
-    """The processes torchrun started, in the order of their ranks."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-            environment = (stat.parent / "environ").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            continue
-        if parent == process.pid:
-            rank = next((int(v[5:]) for v in environment if v.startswith(b"RANK=")), None)
-            found.append((rank, int(stat.parent.name)))
-    return [pid for _, pid in sorted(found)]
 
 
 def long_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) -> Path:
