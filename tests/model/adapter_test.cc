@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
@@ -108,6 +109,52 @@ TEST_P(AdapterTest, SizesAreKnownBeforehandAndFromTheFile) {
     EXPECT_EQ(stored.base, is.base);
     std::filesystem::remove_all(folder);
   }
+}
+
+// Modules with a rank or a scale of their own, as adapters of others have them.
+TEST_P(AdapterTest, EveryModuleKeepsItsRankAndScaleInTheFiles) {
+  const at::NoGradGuard no_grad;
+  Model model = AdaptedModel(GetParam());
+  double scale = 0.3;
+  for (LayerWeights& layer : model.layers) {
+    for (ModuleWeights& module : layer) {
+      for (LowRank& low : module.adapters) {
+        const int64_t rank = scale > 1 ? 5 : 3;
+        std::vector<int64_t> a = low.a.sizes().vec(), b = low.b.sizes().vec();
+        a[a.size() - 2] = b.back() = rank;
+        low.a = at::randn(a);
+        low.b = at::randn(b);
+        low.scale = scale;
+        scale += 0.15;
+      }
+    }
+  }
+  MergeAdapters(model);
+  const auto folder = std::filesystem::path(testing::TempDir()) / "adapter_ranks";
+  SaveAdapter(model, "", folder);
+  Model read = AllocateModel(model.config, at::kFloat, at::kCPU);
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      if (const ModuleWeights& module = model.layers[i][slot]; module.weight.defined())
+        read.layers[i][slot].weight.copy_(module.base.defined() ? module.base : module.weight);
+    }
+  }
+  ReadAdapter(folder, &read);
+  EXPECT_EQ(read.lora->rank, 3);
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      const ModuleWeights &is = read.layers[i][slot], &was = model.layers[i][slot];
+      ASSERT_EQ(is.adapters.size(), was.adapters.size());
+      for (size_t k = 0; k < is.adapters.size(); ++k) {
+        EXPECT_EQ(is.adapters[k].name, was.adapters[k].name);
+        EXPECT_NEAR(is.adapters[k].scale, was.adapters[k].scale, 1e-9) << i << " " << is.adapters[k].name;
+      }
+      if (is.weight.defined()) {
+        EXPECT_TRUE(at::allclose(is.weight, was.weight, 1e-5, 1e-6)) << i << " " << slot;
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,

@@ -152,6 +152,15 @@ def test_the_tail_square_stays_possible_where_the_support_holds_everything(devic
     assert torch.all(square >= 0) and torch.all(square <= tail**2)
 
 
+def test_the_tail_square_is_never_below_that_of_an_even_tail(device):
+    policy = torch.tensor([[0.5, 0.2], [0.5, 0.2], [0.5, 0.2]], device=device).log()
+    used = torch.tensor([[True, True], [True, True], [True, False]], device=device)
+    squares = 0.29 + torch.tensor([0.09 / 8, 0.0, -0.04], device=device)  # over the vocabulary of 10
+    found = support.tail_square(squares.log(), policy, used, 10)
+    expected = [0.3**2 / 8, 0.3**2 / 8, 0.5**2 / 9]
+    torch.testing.assert_close(found.cpu(), torch.tensor(expected).double(), rtol=1e-5, atol=1e-8)
+
+
 def test_mask_sums_equal_the_metrics_of_the_loss(device):
     logits, ids, logprobs, advantages = (x.to(device) for x in make_batch(tokens=60, seed=4))
     ids[7], logprobs[7] = -1, -torch.inf

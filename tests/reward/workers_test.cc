@@ -12,6 +12,7 @@
 #include "base/python.h"
 #include "message_of.h"
 #include "reward/python_function.h"
+#include "reward/scorer.h"
 
 namespace augur {
 namespace {
@@ -62,6 +63,19 @@ def nothing(solution_str):
 
 def text(prompts, completions):
     return ["a lot"]
+
+def accuracy(solution_str):
+    if solution_str == "raise":
+        raise ValueError("a bad response")
+    return {"score": 7, "acc": float(solution_str), "pred": "p" + solution_str}
+
+def reward(prompts, completions):
+    return [float(c) if c != "none" else None for c in completions]
+
+def logged(completions, log_metric, **columns):
+    log_metric("acc", 1.0)
+    log_metric("other", 2.0)
+    return [0.0 for _ in completions]
 )";
 
 class RewardWorkersTest : public testing::Test {
@@ -193,6 +207,38 @@ TEST_F(RewardWorkersTest, WhatIsNoScoreFails) {
     EXPECT_TRUE(outcome.failed) << name;
     EXPECT_NE(outcome.error.find(message), std::string::npos) << outcome.error;
   }
+}
+
+TEST_F(RewardWorkersTest, AccOfAHalfOrMoreIsRightAndWithoutItAScoreOfOne) {
+  const Prompt prompt;
+  const auto score = [&](const Scorer& scorer, const std::string& text) {
+    return scorer.Start({.prompt = &prompt, .text = text}).get();
+  };
+  const Scorer accuracy(Reward("accuracy", 1), -3), reward(Reward("reward", 1), -3);
+  EXPECT_TRUE(score(accuracy, "0.5").right);
+  EXPECT_TRUE(score(accuracy, "1").right);
+  EXPECT_FALSE(score(accuracy, "0.49").right);
+  const Score half = score(accuracy, "0.5");
+  EXPECT_EQ(half.value, 7);
+  EXPECT_EQ(half.answer, "p0.5");
+  EXPECT_EQ(half.figures.at("acc"), 0.5);
+  EXPECT_TRUE(half.answered);
+  const Score failed = score(accuracy, "raise");
+  EXPECT_EQ(failed.value, -3);
+  EXPECT_TRUE(failed.failed && !failed.right && !failed.answered);
+  EXPECT_TRUE(score(reward, "1").right);
+  EXPECT_FALSE(score(reward, "0.99").right);
+  EXPECT_EQ(score(reward, "0.5").answer, "0.5");
+  const Score none = score(reward, "none");
+  EXPECT_TRUE(none.unscored() && !none.failed && !none.right && !none.answered);
+}
+
+TEST_F(RewardWorkersTest, WhatAFunctionLogsOfACallDecidesOfNoResponse) {
+  const Prompt prompt;
+  const Scorer scorer(Reward("logged", 1), 0);
+  const Score score = scorer.Start({.prompt = &prompt, .text = "a"}).get();
+  EXPECT_FALSE(score.right);
+  EXPECT_EQ(score.figures, (std::map<std::string, double>{{"other", 2.0}}));
 }
 
 TEST_F(RewardWorkersTest, AFunctionThatCannotBeUsedIsNamed) {

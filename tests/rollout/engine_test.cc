@@ -162,19 +162,21 @@ TEST(EngineAdmission, PreemptedResponsesAllEndWhereTheLongestFitsAlone) {
   const ModelConfig& config = model.config;
   const int64_t padded = (config.head_dim + 15) / 16 * 16;
   const int64_t page = config.layers * config.kv_heads * (config.head_dim + padded) * 16 * 4;
-  const auto requests = RandomRequests({33, 40, 35, 38, 36, 34});
+  const auto requests = RandomRequests({33, 40, 35});
   SamplingOptions options = ShortOptions();
-  options.samples = 2;
   options.max_tokens = 80;
-  const auto expected = Engine(model, {.precision = RolloutPrecision::kFp32}).Generate(requests, options);
-  for (int64_t pages = 9; pages <= 26; ++pages) {
-    SCOPED_TRACE(pages);
-    EngineOptions tight{.precision = RolloutPrecision::kFp32};
-    tight.kv_bytes = pages * page;
-    Engine engine(model, tight);
-    const auto found = engine.Generate(requests, options);
-    for (const Rollout& rollout : found) EXPECT_EQ(rollout.error, "");
-    ExpectSameRollouts(expected, found);
+  for (const int64_t samples : {1, 2}) {
+    options.samples = samples;
+    const auto expected = Engine(model, {.precision = RolloutPrecision::kFp32}).Generate(requests, options);
+    for (const int64_t pages : {9, 10, 12, 15, 20, 26}) {
+      SCOPED_TRACE(testing::Message() << samples << " samples, " << pages << " pages");
+      EngineOptions tight{.precision = RolloutPrecision::kFp32};
+      tight.kv_bytes = pages * page;
+      Engine engine(model, tight);
+      const auto found = engine.Generate(requests, options);
+      for (const Rollout& rollout : found) EXPECT_EQ(rollout.error, "");
+      ExpectSameRollouts(expected, found);
+    }
   }
 }
 
