@@ -122,5 +122,18 @@ TEST(Comparison, ReadsMetricsOfARunWithRepeatedAndDamagedLines) {
   std::filesystem::remove_all(run);
 }
 
+TEST(Comparison, ALineHoldsWhatTheRunDid) {
+  RunOutcome run = MadeRun(3, {{0, 0.2}, {10, 0.6}, {20, 0.3}});
+  EXPECT_FALSE(run.Collapsed());  // half of its best is not below it
+  const char* const names[] = {"response_length", "ppo_kl", "clip_fraction", "outside", "updates"};
+  for (int i = 0; i < 5; ++i) run.curves[names[i]] = {{1, i + 1}};
+  const std::string csv = ComparisonCsv(std::vector{ComparisonArm{"clip", "", {run}}});
+  EXPECT_EQ(
+      csv.substr(0, csv.find('\n')),
+      "mask,seed,finished,final_accuracy,auc_accuracy,reward,response_length,ppo_kl,clip_fraction,outside,"
+      "updates,collapsed");
+  EXPECT_NE(csv.find("\nclip,3,1,0.3,0.425,19.5,1,2,3,4,5,0\n"), std::string::npos) << csv;
+}
+
 }  // namespace
 }  // namespace augur

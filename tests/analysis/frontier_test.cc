@@ -82,5 +82,28 @@ TEST(Frontier, ASeedWithAMissingRunIsLeftOut) {
             "mask,seed,lr_factor,finished,start,best,final,broken,updates\n");
 }
 
+TEST(Frontier, CellsAndLinesSayWhatTheirRunsDid) {
+  const std::vector<FrontierAxis> axes = {{"lr_factor", {"1", "4"}}};
+  RunOutcome good = MakeRun({0.2, 0.6, 0.5}), bad = MakeRun({0.2, 0.7, 0.1}, true, 1);
+  good.curves["updates"] = {{1, 4}, {2, 2}};
+  bad.curves["updates"] = {{1, 1}};
+  RunOutcome unfinished = MakeRun({0.9}, false);
+  unfinished.curves["updates"] = {{1, 100}};
+  const std::vector<FrontierArm> arms = {{"none", "rule", {{good, bad}, {unfinished, bad}}}};
+  const Json cells = SummarizeFrontier(axes, arms, {.resamples = 100})["arms"][0]["cells"];
+  EXPECT_EQ(cells[0]["updates"], 2);
+  EXPECT_EQ(cells[1]["updates"], 1);
+  EXPECT_EQ(cells[0]["counted"], 2);
+  EXPECT_EQ(cells[1]["counted"], 1);
+  EXPECT_EQ(cells[1]["final_accuracy"], 0.1);
+  EXPECT_EQ(cells[0]["runs"][0]["best"], 0.6);
+  EXPECT_EQ(cells[0]["runs"][0]["start"], 0.2);
+  EXPECT_EQ(cells[1]["at"], Json({1}));
+  const std::string csv = FrontierCsv(axes, arms);
+  EXPECT_NE(csv.find("none,0,1,1,0.2,0.6,0.5,0,3\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("none,1,4,1,0.2,0.7,0.1,1,1\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("none,0,4,0,0.9,0.9,0.9,0,100\n"), std::string::npos) << csv;
+}
+
 }  // namespace
 }  // namespace augur

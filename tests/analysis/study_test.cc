@@ -113,5 +113,27 @@ TEST(Study, CsvHasALinePerTokenAndCriterion) {
   EXPECT_NE(csv.find("kl,0,0,0,5,1,1.2,0.3,0.4,ratio,0.1,0,0.1\n"), std::string::npos) << csv;
 }
 
+// With a negative advantage a criterion predicts the opposite of its direction.
+TEST(Study, PredictionsAreOfTheAdvantageTimesTheDirection) {
+  SeedOutcome seed;
+  for (const double advantage : {1.0, -1.0, -2.0}) seed.outside.push_back({0, 0, 5, advantage, 1.2, 0.3});
+  seed.unmasked_change = {0.1, 0.1, -0.1};
+  seed.criteria = {{"ratio", {1, 1, 1}, {true, true, true}, {0, 0, 0}},
+                   {"other", {1, -1, 1}, {true, true, true}, {0, 0, 0}}};
+  seed.parts = {{1, 0.3, 0.1, 0.2, -0.4}, {2, -0.5, 0.3, -0.6, 0.8}, {0, 0.1, 0.2, 0.1, -0.1}};
+  seed.momentum_cosine = 0.25;
+  const Json study = SummarizeStudy("kl", 0.15, std::vector{seed});
+  EXPECT_NEAR(study["criteria"][0]["prediction"]["pooled"], 2.0 / 3, 1e-12);
+  EXPECT_EQ(study["criteria"][1]["prediction"]["pooled"], 1);
+  EXPECT_EQ(study["criteria"][1]["per_seed"][0]["sign_accuracy"], 1);
+  const Json& parts = study["decomposition"];
+  EXPECT_NEAR(parts["own_effect_sign_accuracy"]["ratio"], 2.0 / 3, 1e-12);
+  EXPECT_EQ(parts["own_effect_sign_accuracy"]["other"], 1);
+  EXPECT_EQ(parts["momentum_cosine"]["mean"], 0.25);
+  EXPECT_EQ(parts["median_size"],
+            (Json{{"own", 0.3}, {"others", 0.2}, {"momentum", 0.2}, {"weight_decay", 0.4}}));
+  EXPECT_EQ(parts["points"][1], Json({-0.5, 0.3, -0.6, 0.8, seed.parts[1].Total(), -0.1}));
+}
+
 }  // namespace
 }  // namespace augur

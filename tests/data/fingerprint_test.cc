@@ -33,5 +33,27 @@ TEST(Fingerprint, OfLargeWeightsSeesTheBeginningTheEndAndWhatIsSpreadOver) {
   EXPECT_EQ(ChangedFiles(before, with(bytes + "a")).size(), 1);
 }
 
+TEST(Fingerprint, SaysWhatBecameOfEachFile) {
+  const std::vector<FileFingerprint> before = {{"same", 3, "aa"}, {"longer", 3, "aa"}, {"other", 3, "aa"},
+                                               {"gone", 3, "aa"}, {"new", 0, ""},      {"unnamed", 3, "aa"},
+                                               {"absent", 0, ""}};
+  const std::vector<FileFingerprint> now = {{"same", 3, "aa"}, {"longer", 5, "bb"}, {"other", 3, "bb"},
+                                            {"gone", 0, ""},   {"new", 3, "aa"},    {"added", 3, "aa"},
+                                            {"absent", 0, ""}};
+  EXPECT_EQ(ChangedFiles(ToJson(before), now),
+            (std::vector<std::string>{"longer: 3 -> 5 bytes", "other: other content", "gone: is gone",
+                                      "new: was not there"}));
+}
+
+TEST(Fingerprint, TakesEveryFileOnceAndNoTask) {
+  const fs::path file = fs::path(testing::TempDir()) / "fingerprint.jsonl";
+  std::ofstream(file) << "{}";
+  const auto found = Fingerprint({file.string(), "task:sort", file.string()});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].path, file.string());
+  EXPECT_EQ(found[0].size, 2u);
+  EXPECT_EQ(found[0].checksum.size(), 16u);
+}
+
 }  // namespace
 }  // namespace augur

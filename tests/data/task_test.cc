@@ -37,6 +37,32 @@ TEST(Task, SortAsksForDifferentNumbersAndAnswersThemInRisingOrder) {
   EXPECT_EQ(texts.size(), 200u);
 }
 
+TEST(Task, ArithmeticAsksForSumsAndDifferencesAndAnswersThem) {
+  const std::vector<Prompt> prompts = MakeTask("task:arithmetic:count=200:terms=4:largest=12");
+  ASSERT_EQ(prompts.size(), 200u);
+  int minus = 0, largest = 0;
+  for (const Prompt& prompt : prompts) {
+    EXPECT_EQ(prompt.data_source, "arithmetic");
+    const std::string begin = "What is ",
+                      sum = prompt.text.substr(begin.size(), prompt.text.find('?') - begin.size());
+    std::istringstream in(sum);
+    int value = 0, term = 0, terms = 0;
+    char sign = '+';
+    do {
+      in >> term;
+      value += sign == '-' ? -term : term;
+      minus += sign == '-';
+      largest = std::max(largest, term);
+      ++terms;
+    } while (in >> sign);
+    EXPECT_EQ(terms, 4) << prompt.text;
+    EXPECT_EQ(prompt.ground_truth, std::to_string(value)) << prompt.text;
+  }
+  EXPECT_EQ(largest, 12);
+  EXPECT_GT(minus, 200);
+  EXPECT_LT(minus, 400);
+}
+
 TEST(Task, IsAPureFunctionOfItsName) {
   const auto a = MakeTask("task:sort:count=5:seed=1"), b = MakeTask("task:sort:count=9:seed=1");
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].text, b[i].text);

@@ -69,6 +69,14 @@ TEST_F(MetricsFileTest, AResumedRunWritesEachStepOnce) {
   EXPECT_EQ(ReadFile(path), "");
 }
 
+TEST_F(MetricsFileTest, TheLastStepIsTheGreatestOfWholeLines) {
+  const auto path = run_ / kMetricsFile;
+  EXPECT_EQ(LastStep(path), -1);
+  for (const int64_t step : {3, 5, 4}) AppendMetrics(run_, step, {{"x", 1}});
+  std::ofstream(path, std::ios::app) << "{\"step\":6,\"data\":{}}";  // without its end
+  EXPECT_EQ(LastStep(path), 5);
+}
+
 TEST_F(MetricsFileTest, WhatIsNotFiniteIsNull) {
   AppendMetrics(run_, 1, {{"a", std::numeric_limits<double>::quiet_NaN()}, {"b", INFINITY}, {"c", 1e-300}});
   EXPECT_EQ(ReadFile(run_ / kMetricsFile), "{\"step\":1,\"data\":{\"a\":null,\"b\":null,\"c\":1e-300}}\n");

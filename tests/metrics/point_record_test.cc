@@ -56,5 +56,27 @@ TEST(PointRecord, ComesBackFromItsLine) {
   EXPECT_TRUE(MessageOf([] { PointsFromJson(Json{{"step", 1}}, "f:2"); }).starts_with("f:2"));
 }
 
+TEST(PointRecord, CountsAllTokensHoweverFewItKeeps) {
+  const PointsRecord record = SamplePoints(6, Points(1000, 500), 100, 7);
+  EXPECT_EQ(record.step, 6);
+  EXPECT_EQ(record.tokens, 1500);
+  EXPECT_EQ(record.outside, 500);
+  for (size_t i = 1; i < record.points.size(); ++i) {
+    EXPECT_LT(record.points[i - 1].ratio, record.points[i].ratio);  // in the order of the tokens
+  }
+}
+
+TEST(PointRecord, KeepsFiveDigitsOfEveryNumber) {
+  const TokenPoint point{1.23456f, 0.00098765f, -34567.8f, 0.5f, 5};
+  const PointsRecord back = PointsFromJson(ToJson(PointsRecord{3, 1, 1, {point}}), "line");
+  EXPECT_EQ(back.tokens, 1);
+  EXPECT_EQ(back.outside, 1);
+  EXPECT_NEAR(back.points[0].ratio, 1.2346, 1e-6);
+  EXPECT_NEAR(back.points[0].divergence, 0.00098765, 1e-9);
+  EXPECT_NEAR(back.points[0].direction, -34568, 1e-1);
+  EXPECT_EQ(back.points[0].advantage, 0.5f);
+  EXPECT_EQ(back.points[0].flags, 5);
+}
+
 }  // namespace
 }  // namespace augur

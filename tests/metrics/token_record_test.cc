@@ -112,5 +112,48 @@ TEST(TokenRecord, AppendsAfterALineThatWasCutOff) {
   std::filesystem::remove_all(run);
 }
 
+TEST(TokenRecord, EveryFieldComesBack) {
+  ResponseRecord record{3, "sort", "p", "a", 1.5, -0.5, "length", "proximity=kl", 0.25, {}};
+  TokenRecord token;
+  token.id = 9;
+  token.text = "x";
+  token.ratio = 1.5;
+  token.divergence = 0.25;
+  token.direction = -0.125;
+  token.local = 0.5;
+  token.global = -0.625;
+  token.advantage = -2;
+  token.keep = false;
+  token.outside = token.disagree = true;
+  token.support = {{9, "x", 0.25, 0.5}};
+  token.mu_tail = 0.75;
+  token.pi_tail = 0.375;
+  TokenRecord missing;
+  missing.missing = true;
+  record.tokens = {token, missing};
+  const ResponseRecord back = ResponseFromJson(ParseJson(ToJson(record).dump(), "line"), "line");
+  EXPECT_EQ(back.step, 3);
+  EXPECT_EQ(back.data_source, "sort");
+  EXPECT_EQ(back.reward, 1.5);
+  EXPECT_EQ(back.advantage, -0.5);
+  EXPECT_EQ(back.finish, "length");
+  EXPECT_EQ(back.rule, "proximity=kl");
+  EXPECT_EQ(back.delta, 0.25);
+  ASSERT_EQ(back.tokens.size(), 2u);
+  const TokenRecord& t = back.tokens[0];
+  EXPECT_EQ(t.id, 9);
+  EXPECT_EQ(t.ratio, 1.5);
+  EXPECT_EQ(t.divergence, 0.25);
+  EXPECT_EQ(t.direction, -0.125);
+  EXPECT_EQ(t.local, 0.5);
+  EXPECT_EQ(t.global, -0.625);
+  EXPECT_EQ(t.advantage, -2);
+  EXPECT_TRUE(!t.keep && t.outside && t.disagree && !t.missing);
+  EXPECT_EQ(t.support[0].mu, 0.25);
+  EXPECT_EQ(t.mu_tail, 0.75);
+  EXPECT_EQ(t.pi_tail, 0.375);
+  EXPECT_TRUE(back.tokens[1].missing && back.tokens[1].keep && !back.tokens[1].outside);
+}
+
 }  // namespace
 }  // namespace augur

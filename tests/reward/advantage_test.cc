@@ -62,5 +62,23 @@ TEST(Overlong, PenaltyFallsLinearlyWithinTheBuffer) {
   EXPECT_EQ(OverlongPenalty(100, 100, 0, 1), 0);
 }
 
+TEST(Advantage, EstimatorsAgreeWithTheirFormulas) {
+  const std::vector<ScoredResponse> group = {{1, 0, 2}, {0, 0, 6}, {0, 0, 1}, {3, 0, 3}};
+  const double mean = 1, deviation = std::sqrt((0 + 1 + 1 + 4) / 3.0);
+  const auto expect = [&](const char* name, std::vector<double> expected) {
+    const std::vector<double> found = ComputeAdvantages(name, group);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], expected[i], 1e-9) << name << " " << i;
+  };
+  expect("grpo", {0, (0 - mean) / (deviation + 1e-6), -1 / (deviation + 1e-6), 2 / (deviation + 1e-6)});
+  expect("grpo_no_std", {0, -1, -1, 2});
+  expect("dr_grpo", {0, -1, -1, 2});
+  expect("rloo", {0, -4.0 / 3, -4.0 / 3, 8.0 / 3});
+  // Twelve tokens carry 0, -1, -1 and 2: their mean is -1/12.
+  const double over = -1.0 / 12;
+  const double squares = 2 * over * over + 7 * (1 + over) * (1 + over) + 3 * (2 - over) * (2 - over);
+  const double scale = 1 / std::sqrt(squares / 11 + 1e-8);
+  expect("reinforce_pp", {-over * scale, (-1 - over) * scale, (-1 - over) * scale, (2 - over) * scale});
+}
+
 }  // namespace
 }  // namespace augur

@@ -17,6 +17,7 @@ SamplingOptions ShortOptions() {
   options.samples = 3;
   options.support = 5;
   options.seed = 7;
+  options.temperature = 0.9;
   return options;
 }
 
@@ -41,6 +42,8 @@ TEST_P(EngineTest, ARepeatedRunGivesTheSame) {
   ExpectSameRollouts(first, engine.Generate(requests, ShortOptions()));
   ASSERT_EQ(first.size(), 12u);
   for (const Rollout& rollout : first) {
+    EXPECT_EQ(rollout.temperature, ShortOptions().temperature);
+    EXPECT_EQ(rollout.support.columns, 6);
     EXPECT_EQ(rollout.tokens.size(), 12u);
     EXPECT_EQ(rollout.finish, FinishReason::kLength);
     EXPECT_EQ(rollout.support.ids.size(), 12u * 6);
@@ -200,6 +203,26 @@ TEST(EngineAdmission, ALongPromptFitsWhateverCameBefore) {
   ExpectSameRollouts(Engine(model, tight).Generate(requests, options), found);
 }
 
+// A prompt whose keys and values just fit has room for one token.
+TEST(EngineAdmission, APromptThatLeavesNoPageForItsResponseIsRefused) {
+  const Model model = SmallModel(kLlama);
+  const ModelConfig& config = model.config;
+  const int64_t padded = (config.head_dim + 15) / 16 * 16;
+  const int64_t page = config.layers * config.kv_heads * (config.head_dim + padded) * 16 * 4;
+  EngineOptions tight{.precision = RolloutPrecision::kFp32};
+  tight.kv_bytes = 3 * page;
+  SamplingOptions options = ShortOptions();
+  options.samples = 1;
+  options.max_tokens = 1;
+  const auto found = Engine(model, tight).Generate(RandomRequests({47, 48, 49}), options);
+  EXPECT_EQ(found[0].finish, FinishReason::kLength) << found[0].error;
+  for (const int i : {1, 2}) {
+    EXPECT_EQ(found[i].finish, FinishReason::kFailed);
+    EXPECT_NE(found[i].error.find("memory for keys and values holds 48"), std::string::npos)
+        << found[i].error;
+  }
+}
+
 // More prompts than one prefill takes.
 TEST(EngineAdmission, AllThatCanJoinAreThereAtTheFirstStep) {
   SamplingOptions options = ShortOptions();
@@ -322,6 +345,8 @@ TEST(EngineOptionsTest, OptionsOutOfRangeAreErrors) {
     return MessageOf([&] { engine.Generate(requests, options); });
   };
   EXPECT_EQ(message([](auto* o) { o->support = 62; }).find("support: top-62 of a vocabulary of 61"), 0u);
+  EXPECT_EQ(message([](auto* o) { o->support = 61; }).find("support: top-61 of a vocabulary of 61"), 0u);
+  EXPECT_EQ(message([](auto* o) { o->support = 60; }), "no error");
   EXPECT_EQ(message([](auto* o) { o->support = -1; }).find("support"), 0u);
   EXPECT_EQ(message([](auto* o) { o->temperature = -1; }).find("temperature"), 0u);
   EXPECT_EQ(message([](auto* o) { o->temperature = NAN; }).find("temperature"), 0u);

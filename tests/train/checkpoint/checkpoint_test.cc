@@ -73,5 +73,58 @@ TEST_F(CheckpointStoreTest, TheNewestRemain) {
   EXPECT_EQ(store.Steps(), (std::vector<int64_t>{3, 4}));
 }
 
+TEST_F(CheckpointStoreTest, ADamagedFileIsNamedWithWhatIsWrongAndTheOneBeforeIsTaken) {
+  const CheckpointStore store(run_);
+  for (int64_t step = 1; step <= 3; ++step) Write(store, step, 0);
+  const fs::path file = store.PathOf(3) / "tensors.safetensors";
+  EXPECT_EQ(WhyDamaged(store.PathOf(3)), std::nullopt);
+  std::ofstream(file) << "weighty";
+  EXPECT_EQ(WhyDamaged(store.PathOf(3)), "tensors.safetensors fails its checksum");
+  std::ofstream(file) << "weights and more";
+  EXPECT_EQ(WhyDamaged(store.PathOf(3)), "tensors.safetensors has 16 bytes instead of 7");
+  fs::remove(file);
+  EXPECT_EQ(WhyDamaged(store.PathOf(3)), "tensors.safetensors is missing");
+  fs::remove(store.PathOf(2) / "manifest.json");
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& line) { warnings.push_back(line); };
+  EXPECT_EQ(store.FindCurrent(warn), store.PathOf(1));
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].find("global_step_3 is damaged"), std::string::npos);
+  EXPECT_NE(warnings[1].find("manifest.json is missing"), std::string::npos);
+}
+
+TEST_F(CheckpointStoreTest, WhatLiesBehindThePointerIsNotTakenAndMovesAside) {
+  const CheckpointStore store(run_);
+  for (int64_t step = 1; step <= 3; ++step) Write(store, step, 0);
+  store.Point(2);
+  EXPECT_EQ(store.Pointer(), 2);
+  EXPECT_EQ(store.FindCurrent([](const std::string&) {}), store.PathOf(2));
+  const fs::path folder = store.MakeAbandoned();
+  EXPECT_EQ(folder.filename(), "abandoned-1");
+  store.MoveAfter(1, folder);
+  EXPECT_EQ(store.Steps(), std::vector<int64_t>{1});
+  EXPECT_TRUE(fs::exists(folder / "global_step_2") && fs::exists(folder / "global_step_3"));
+  EXPECT_EQ(store.MakeAbandoned().filename(), "abandoned-2");
+  store.Point(0);
+  EXPECT_THROW(store.FindCurrent([](const std::string&) {}), Error);
+  store.MoveAfter(-1, folder);
+  EXPECT_EQ(store.Pointer(), std::nullopt);
+  EXPECT_TRUE(store.Steps().empty());
+}
+
+TEST_F(CheckpointStoreTest, OneThatCannotBeWrittenNamesTheNewestThatIsThere) {
+  const CheckpointStore store(run_);
+  store.Begin(5);
+  EXPECT_NE(std::string(store.GiveUp(5, std::runtime_error("disk full")).what())
+                .find("checkpoint of step 5: disk full; no checkpoint has been written yet"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(store.Unfinished(5)));
+  Write(store, 2, 0);
+  Write(store, 4, 0);
+  EXPECT_NE(
+      std::string(store.GiveUp(5, std::runtime_error("disk full")).what()).find("global_step_4: make room"),
+      std::string::npos);
+}
+
 }  // namespace
 }  // namespace augur

@@ -17,5 +17,13 @@ TEST(Schedule, WarmsUpThenFollowsHalfACosine) {
   EXPECT_DOUBLE_EQ(LearningRate(options, 99), 2);
 }
 
+TEST(Schedule, StaysAtItsRateWhereNothingIsLeftAfterWarmup) {
+  const ScheduleOptions options{
+      .kind = Schedule::kCosine, .lr = 2, .warmup = 4, .total = 4, .final_share = 0};
+  EXPECT_DOUBLE_EQ(LearningRate(options, 1), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(options, 4), 2);
+  EXPECT_DOUBLE_EQ(LearningRate({.kind = Schedule::kConstant, .lr = 2, .warmup = 0, .total = 9}, 0), 2);
+}
+
 }  // namespace
 }  // namespace augur
