@@ -4,6 +4,7 @@ Python makes torch's process group, since Gloo's C++ headers are not in torch's 
 """
 
 import ctypes
+import functools
 import hashlib
 import os
 import re
@@ -29,12 +30,26 @@ def join() -> None:
                 return
             os.environ.update(_from_slurm(os.environ))
         _make_group()
-    group = dist.group.WORLD
+    group = _group_of_all()
     library.augur_set_group_maker(_divide)
-    gpu = "nccl" in dist.get_backend_config()
+    gpu = "nccl" in _backends()
     library.augur_set_process_group(
         group.group_name.encode(), dist.get_rank(), dist.get_world_size(), gpu, _local_size()
     )
+
+
+def _backends() -> str:
+    """Of the groups that the engine uses: it sends numbers of the CPU, too."""
+    given = dist.get_backend_config()
+    return given if "cpu:" in given else f"cpu:gloo,{given}"
+
+
+@functools.cache
+def _group_of_all() -> dist.ProcessGroup:
+    """The group that torch was given, or one beside it where that sends nothing from a CPU, as "nccl" alone."""
+    if _backends() == dist.get_backend_config():
+        return dist.group.WORLD
+    return dist.new_group(backend=_backends())
 
 
 def is_first() -> bool:
@@ -49,7 +64,7 @@ def _divide(count: int, names: object, size: int) -> None:
     width = ranks // count
     mine = ""
     for members in [*_parts(ranks, width), *(range(place, ranks, width) for place in range(width))]:
-        group = dist.new_group(list(members))
+        group = dist.new_group(list(members), backend=_backends())
         if dist.get_rank() in members:
             mine += group.group_name + "\n"
     text = mine.encode()[: size - 1]

@@ -157,6 +157,33 @@ os._exit(0)
 
 
 @pytest.mark.slow
+def test_a_group_without_a_cpu_backend_has_one_beside_it(tmp_path):
+    """As of init_process_group("nccl"), which sends nothing from a CPU; here "cuda:gloo"."""
+    code = """
+import augur, os, torch, torch.distributed as dist
+from augur import _processes, _library
+dist.init_process_group("cuda:gloo")
+told = []
+_library.library.augur_set_process_group = lambda *args: told.append(args)
+_processes.join()
+_processes.join()
+(name, rank, size, *_), again = told
+assert again[0] == name
+total = torch.ops._c10d_functional.all_reduce(torch.tensor([rank + 1.0]), "sum", name.decode())
+line = f"{rank} {size} {torch.ops._c10d_functional.wait_tensor(total).item()}\\n"
+os.write(1, line.encode())
+dist.barrier(group=_processes._group_of_all())
+os._exit(0)
+"""
+    (tmp_path / "beside.py").write_text(code)
+    done = run_module(
+        tmp_path / "beside.py", before=["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n"))[1:] == ["0 2 3.0", "1 2 3.0"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dying", [0, 1])
 def test_a_rank_that_dies_while_it_starts_keeps_no_other_node_waiting(tmp_path, dying):
     """Two nodes, each with an agent: their counts of restarts differ, and the store has what was written before."""
