@@ -8,8 +8,15 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/tell.h"
 
 namespace augur {
+namespace {
+
+// Lustre without `-o flock` and some NFS and BeeGFS mounts.
+bool HasNoLocks(int error) { return error == ENOSYS || error == ENOLCK || error == EOPNOTSUPP; }
+
+}  // namespace
 
 RunLock::RunLock(const std::filesystem::path& run) {
   std::error_code fault;
@@ -18,11 +25,23 @@ RunLock::RunLock(const std::filesystem::path& run) {
   const std::filesystem::path path = run / ".lock";
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) throw Error(path.string(), std::strerror(errno), "check the permissions of the run directory");
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd_);
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = errno;
+  if (HasNoLocks(error)) {
+    Tell(
+        "augur: warning: {}: the file system has no locks ({}); a second process with this run directory "
+        "would "
+        "not be refused\n",
+        run.string(), std::strerror(error));
+    return;
+  }
+  ::close(fd_);
+  if (error == EWOULDBLOCK) {
     throw Error(run.string(), "another process is using this run directory",
                 "wait for it to end, or set run.dir to another directory");
   }
+  throw Error(path.string(), fmt::format("cannot lock the run directory: {}", std::strerror(error)),
+              "set run.dir to a directory of another file system");
 }
 
 RunLock::~RunLock() {

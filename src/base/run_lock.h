@@ -6,7 +6,7 @@
 namespace augur {
 
 // Holds the run directory, which is made where absent, for this process. Throws Error where another process
-// has it. The lock goes with the process, however it ends.
+// has it; a file system without locks gets a warning. The lock goes with the process, however it ends.
 class RunLock {
  public:
   explicit RunLock(const std::filesystem::path& run);
