@@ -8,6 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "base/process_group.h"
+
 namespace augur {
 
 int64_t UsableCores() {
@@ -24,6 +26,12 @@ int64_t UsableCores() {
     cores = std::min(cores, std::max<int64_t>(1, limit));
   }
   return cores;
+}
+
+int64_t CoresPerProcess() {
+  // Of all the machine's, since each process may have been bound to its own already.
+  const int64_t all = std::max(1u, std::thread::hardware_concurrency());
+  return std::min(UsableCores(), std::max<int64_t>(1, all / ThisProcessGroup().local_size));
 }
 
 }  // namespace augur

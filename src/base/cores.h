@@ -9,4 +9,7 @@ namespace augur {
 // or its control group leaves it fewer.
 int64_t UsableCores();
 
+// Those of this process where torchrun or srun started several on the machine.
+int64_t CoresPerProcess();
+
 }  // namespace augur

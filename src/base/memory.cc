@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/process_group.h"
+
 namespace augur {
 namespace {
 
@@ -60,6 +62,8 @@ int64_t AvailableMemory() {
   const int64_t kib = NumberOf("/proc/meminfo", "MemAvailable:");
   return std::min(kib >= 0 ? kib * 1024 : Pages(_SC_AVPHYS_PAGES), LeftByControlGroup());
 }
+
+int64_t AvailableMemoryPerProcess() { return AvailableMemory() / ThisProcessGroup().local_size; }
 
 int64_t MostMemory() {
   int64_t most = Pages(_SC_PHYS_PAGES);

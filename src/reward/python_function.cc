@@ -108,7 +108,7 @@ std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward) {
   }
   options.name = reward.function;
   options.key = reward.key;
-  options.workers = reward.workers > 0 ? reward.workers : std::min(UsableCores(), kMostByDefault);
+  options.workers = reward.workers > 0 ? reward.workers : std::min(CoresPerProcess(), kMostByDefault);
   options.timeout_s = reward.timeout_s;
   return std::make_unique<RewardWorkers>(std::move(options));
 }

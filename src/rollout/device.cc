@@ -33,7 +33,8 @@ ForwardOptions MakeForwardOptions(Precision precision, const OptimizerFields& fi
 }
 
 bool Overlaps(const RlConfig& config, at::Device device) {
-  return device.is_cuda() && config.rollout.staleness > 0;
+  // Two threads cannot share a process group.
+  return device.is_cuda() && config.rollout.staleness > 0 && ThisProcessGroup().size == 1;
 }
 
 EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
@@ -57,11 +58,7 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
 }
 
 int64_t SetThreads(int64_t threads) {
-  if (threads == 0) {
-    // Processes on one machine share its cores, unless each was given its own.
-    const int64_t all = std::max(1u, std::thread::hardware_concurrency());
-    threads = std::min(UsableCores(), std::max<int64_t>(1, all / ThisProcessGroup().local_size));
-  }
+  if (threads == 0) threads = CoresPerProcess();
   at::set_num_threads(static_cast<int>(threads));
   return threads;
 }

@@ -18,7 +18,8 @@ at::ScalarType TrainerType(Precision precision);
 // How the layers compute: FP8 products, and what the backward computes again.
 ForwardOptions MakeForwardOptions(Precision precision, const OptimizerFields& fields);
 
-// Whether generation overlaps training: on a GPU, where rollouts may be older than the weights.
+// Whether generation overlaps training: in a process alone on a GPU, where rollouts may be older than the
+// weights.
 bool Overlaps(const RlConfig& config, at::Device device);
 
 // The engine of a run.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/memory.h"
-#include "base/process_group.h"
 #include "kernels/simd/parallel_work.h"
 #include "kernels/thread_team.h"
 #include "model/rope.h"
@@ -41,7 +40,7 @@ class CpuBackend : public Backend {
 
   int64_t page_tokens() const override { return kPageTokens; }
   int64_t page_bytes() const override { return cache_.page_bytes(); }
-  int64_t FreeBytes() const override { return AvailableMemory() / ThisProcessGroup().local_size; }
+  int64_t FreeBytes() const override { return AvailableMemoryPerProcess(); }
   int threads() const override { return threads_.threads(); }
   void ReservePages(int64_t pages) override { cache_.Reserve(pages); }
   void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include <bit>
 #include <utility>
 
 #include "base/memory.h"
@@ -11,11 +12,19 @@
 
 namespace augur {
 
+int64_t PinnedBytes(int64_t bytes) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
 bool StepCopy::Fits() {
   if (refused_ || !tensors_.empty()) return !refused_;
   int64_t bytes = 0;
-  for (const at::Tensor& tensor : optimizer_.StateTensors()) bytes += static_cast<int64_t>(tensor.nbytes());
-  refused_ = Ranks::World().Max(bytes > AvailableMemory() / 2 ? 1 : 0) > 0;
+  for (const at::Tensor& tensor : optimizer_.StateTensors()) {
+    const auto size = static_cast<int64_t>(tensor.nbytes());
+    bytes += tensor.is_cuda() ? PinnedBytes(size) : size;
+  }
+  // No rank has taken its copy before all have looked.
+  refused_ = Ranks::World().Max(bytes > AvailableMemoryPerProcess() / 2 ? 1 : 0) > 0;
   if (refused_) {
     Tell(
         "augur: warning: {:.0f} GiB for a copy of the training state are not free: a signal amid a "

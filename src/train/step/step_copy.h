@@ -12,8 +12,11 @@
 
 namespace augur {
 
-// Kept in the machine's memory, also where the state is on a GPU: 12 bytes a parameter, 8 with bf16 states.
-// Where that is more than half of what is free, nothing is kept.
+// Host memory that a pinned tensor of so many bytes takes: torch rounds up to a power of two.
+int64_t PinnedBytes(int64_t bytes);
+
+// Kept in host memory, also where the state is on a GPU: 12 bytes a parameter, 8 with bf16 states. Where that
+// is more than half of this process's share of what is free, nothing is kept.
 class StepCopy {
  public:
   // Both must outlive this object.

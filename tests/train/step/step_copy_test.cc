@@ -4,6 +4,7 @@
 #include <ATen/ops/ones_like.h>
 #include <gtest/gtest.h>
 
+#include "base/process_group.h"
 #include "model/load.h"
 
 namespace augur {
@@ -45,6 +46,26 @@ TEST_P(StepCopyOf, PutsBackWeightsStatesAndCounts) {
     for (const at::Tensor& tensor : Parameters(model)) now.push_back(tensor.detach());
     for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(now[i], before[i])) << i;
   }
+}
+
+TEST(StepCopy, IsRefusedWhereItDoesNotFitIntoThisProcesssShareOfHostMemory) {
+  const Model model = LoadModel(AUGUR_SOURCE_DIR "/models/tiny", at::kFloat, at::kCPU);
+  Optimizer optimizer(model, {});
+  BadUpdates bad_updates(10);
+  StepCopy copy(optimizer, bad_updates);
+  ProcessGroup many;
+  many.local_size = 1 << 20;
+  SetProcessGroup(many);
+  testing::internal::CaptureStderr();
+  copy.Take();
+  SetProcessGroup({});
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("are not free"), std::string::npos);
+  EXPECT_FALSE(copy.Restore());
+}
+
+TEST(StepCopy, PinnedMemoryIsCountedAsTorchRoundsIt) {
+  EXPECT_EQ(PinnedBytes(1 << 20), 1 << 20);
+  EXPECT_EQ(PinnedBytes((1 << 20) + 1), 2 << 20);
 }
 
 }  // namespace
