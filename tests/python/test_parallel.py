@@ -111,6 +111,25 @@ def test_several_responses_in_a_forward_give_them_within_rounding(tmp_path, gues
 
 
 @pytest.mark.slow
+def test_settings_that_several_ranks_cannot_use_are_named(tmp_path, guesser):
+    changes = dict(parallel__shard="states", eval__files="[]", train__steps=1, checkpoint__every=0)
+    config = rl_config(tmp_path, guesser, "bf16", train__gradient_dtype="bf16", rollout__prompts=1, **changes)
+    said = run_ranks(2, "train", config, "train.minibatch=1").stderr
+    assert "train.gradient_dtype: bf16 does nothing where parallel.shard is states: ranks add gradients in" in said
+    assert "rollout.prompts is 1, and there are 2 processes: 1 generate nothing in each step" in said
+    run_ranks(2, "train", rl_config(tmp_path, guesser, "fp32", rollout__prompts=1, **changes), "train.minibatch=1")
+    norms = [read_metrics(tmp_path / name)[0]["data"]["actor/grad_norm"] for name in ("bf16", "fp32")]
+    assert norms[0] == norms[1]  # sums are in float32 with both
+    sft = tmp_path / "sft.yaml"
+    sft.write_text(
+        f"run: {{dir: {tmp_path / 'sft'}, threads: 1}}\nmodel: {{path: {guesser[0]}}}\nlog: {{console: false}}\n"
+        f"data: {{train: [{guesser[1]}]}}\nsft: {{steps: 1, batch: 2, gradient_dtype: bf16}}\n"
+        "parallel: {shard: states}\n"
+    )
+    assert "sft.gradient_dtype: bf16 does nothing where parallel.shard is states" in run_ranks(2, "sft", sft).stderr
+
+
+@pytest.mark.slow
 def test_replicas_divide_the_state_within_groups(tmp_path, guesser, alone):
     changes = dict(parallel__shard="full", parallel__replicas=2)
     run_ranks(4, "train", rl_config(tmp_path, guesser, "run", **changes, **EXACT_SUMS))

@@ -19,6 +19,8 @@ const ShardGroups& CurrentShardGroups() {
   return divided ? *divided : all;
 }
 
+bool DividesState(Shard shard) { return shard != Shard::kNone && !CurrentShardGroups().within.alone(); }
+
 void DivideRanks(int64_t replicas) {
   const Ranks world = Ranks::World();
   divided.reset();

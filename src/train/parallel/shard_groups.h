@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "config/options.h"
 #include "ops/parallel/ranks.h"
 
 namespace augur {
@@ -15,6 +16,10 @@ struct ShardGroups {
 
 // As DivideRanks made them last; all ranks in one group before.
 const ShardGroups& CurrentShardGroups();
+
+// Whether gradients and training state are divided among the ranks of the current groups; `shard` is not
+// auto.
+bool DividesState(Shard shard);
 
 // Makes `replicas` groups of neighbouring ranks. Every rank calls it. Throws Error where that does not divide
 // the ranks.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "train/parallel/shard_groups.h"
+
 namespace augur {
 namespace {
 
@@ -68,7 +70,21 @@ void CheckLora(const LoraSection& lora, Idle* idle) {
   idle->Check(off, lora.modules_to_save, plain.modules_to_save, "lora.modules_to_save", kWhere);
 }
 
+void CheckGradientDtype(const std::string& section, const OptimizerFields& optimizer, Shard shard,
+                        Idle* idle) {
+  if (optimizer.gradient_dtype != GradientDtype::kBf16 || !DividesState(shard)) return;
+  idle->Note(fmt::format(
+      "{}.gradient_dtype: bf16 does nothing where parallel.shard is {}: ranks add gradients in fp32", section,
+      kNamesOf<Shard>[static_cast<size_t>(shard)]));
+}
+
 }  // namespace
+
+std::vector<std::string> IdleSettings(const SftConfig& config) {
+  Idle idle;
+  CheckGradientDtype("sft", config.sft.optimizer, config.parallel.shard, &idle);
+  return std::move(idle).lines();
+}
 
 std::vector<std::string> IdleSettings(const RlConfig& config, int ranks) {
   Idle idle;
@@ -87,6 +103,14 @@ std::vector<std::string> IdleSettings(const RlConfig& config, int ranks) {
   }
   idle.Check(ranks == 1, config.parallel.replicas, int64_t{1}, "parallel.replicas",
              "the run has one process");
+  CheckGradientDtype("train", optimizer, config.parallel.shard, &idle);
+  if (config.rollout.prompts < ranks) {
+    idle.Note(
+        fmt::format("rollout.prompts is {}, and there are {} processes: {} generate nothing in each step, "
+                    "since one process "
+                    "answers a prompt with all its responses",
+                    config.rollout.prompts, ranks, ranks - config.rollout.prompts));
+  }
   return std::move(idle).lines();
 }
 

@@ -163,7 +163,8 @@ void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string&
   Tell("{}", DescribeMemory(plan));
   if (plan.total == 0 || plan.Sum(false) <= plan.total) return;
   Tell("augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
-       plan.Sum(false) / kGiB, plan.total / kGiB, UpdateMemoryRemedy(section, use.optimizer, use.lora));
+       plan.Sum(false) / kGiB, plan.total / kGiB,
+       UpdateMemoryRemedy(section, use.optimizer, use.lora, use.shard));
 }
 
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show) {
@@ -187,7 +188,7 @@ void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::stri
 }
 
 std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer,
-                               const LoraSection& lora) {
+                               const LoraSection& lora, Shard shard) {
   std::vector<std::string> ways;
   if (optimizer.micro_tokens > 1) {
     ways.push_back(fmt::format("{}.micro_tokens={}", section, optimizer.micro_tokens / 2));
@@ -198,7 +199,9 @@ std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields
   if (optimizer.optimizer_dtype == StateDtype::kFp32) {
     ways.push_back(fmt::format("{}.optimizer_dtype=bf16", section));
   }
-  if (optimizer.gradient_dtype != GradientDtype::kBf16) {
+  if (optimizer.gradient_dtype == GradientDtype::kFp64) {
+    ways.push_back(fmt::format("{}.gradient_dtype=fp32", section));
+  } else if (optimizer.gradient_dtype == GradientDtype::kFp32 && !DividesState(shard)) {
     ways.push_back(fmt::format("{}.gradient_dtype=bf16", section));
   }
   if (!UsesLora(lora)) ways.emplace_back("lora.rank=32");

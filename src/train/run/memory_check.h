@@ -57,6 +57,6 @@ void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::stri
 
 // For updates that ran out of memory.
 std::string UpdateMemoryRemedy(const std::string& section, const OptimizerFields& optimizer,
-                               const LoraSection& lora);
+                               const LoraSection& lora, Shard shard);
 
 }  // namespace augur

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/run_directory.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 #include "config/pin.h"
 #include "config/read.h"
 #include "config/write.h"
@@ -23,6 +24,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/state_tensors.h"
 #include "train/run/choose_shard.h"
+#include "train/run/idle_settings.h"
 #include "train/run/lora.h"
 #include "train/run/memory_check.h"
 #include "train/step/bad_updates.h"
@@ -82,7 +84,7 @@ class SftWork : public StepWork {
   void Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) override;
   void Finish(int64_t step, double seconds) override;
   std::string MemoryRemedy(std::string_view /*stage*/) const override {
-    return UpdateMemoryRemedy("sft", config_.sft.optimizer, config_.lora);
+    return UpdateMemoryRemedy("sft", config_.sft.optimizer, config_.lora, config_.parallel.shard);
   }
 
  private:
@@ -103,6 +105,9 @@ SftWork::SftWork(const SftConfig& config)
       optimizer_(model_, MakeOptimizerOptions(config.sft.optimizer, config.parallel)),
       bad_updates_(config.sft.optimizer.max_bad_updates),
       forward_(MakeForwardOptions(config.model.precision, config.sft.optimizer)) {
+  for (const std::string& idle : IdleSettings(config)) {
+    Tell("augur: warning: {}\n", idle);
+  }
   if (optimizer_.layer_shards() == nullptr) return;
   optimizer_.layer_shards()->ReleaseAll();
   forward_.store = optimizer_.layer_shards();

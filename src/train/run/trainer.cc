@@ -226,7 +226,7 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
       engine_(model_, EngineOf(learner_, MakeEngineOptions(config, device_))),
       maker_(config, text_, prompts_, engine_, scorer_),
       decisions_(config, text_, prompts_, learner_.loss()),
-      overlaps_(Overlaps(config, device_) && Ranks::World().alone()),  // two threads cannot share a group
+      overlaps_(Overlaps(config, device_)),
       worker_(device_) {
   if (!config.eval.files.empty()) {
     eval_prompts_ = LoadPrompts(text_, DataWithinContext(config), config.eval.files,
@@ -450,7 +450,9 @@ void RlWork::WriteResults(int64_t step, double seconds) const {
 }
 
 std::string RlWork::MemoryRemedy(std::string_view stage) const {
-  if (stage == "updating") return UpdateMemoryRemedy("train", config_.train.optimizer, config_.lora);
+  if (stage == "updating") {
+    return UpdateMemoryRemedy("train", config_.train.optimizer, config_.lora, config_.parallel.shard);
+  }
   return fmt::format("set rollout.max_batch to fewer sequences, or rollout.memory_share below {}",
                      config_.rollout.memory_share);
 }

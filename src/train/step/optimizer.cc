@@ -53,10 +53,6 @@ struct Optimizer::Hook : torch::autograd::PostAccumulateGradHook {
   const size_t index_;
 };
 
-bool Optimizer::Shards(const OptimizerOptions& options) {
-  return options.shard != Shard::kNone && !CurrentShardGroups().within.alone();
-}
-
 OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields, const ParallelSection& parallel) {
   return {.beta1 = fields.beta1,
           .beta2 = fields.beta2,
@@ -71,13 +67,13 @@ OptimizerOptions MakeOptimizerOptions(const OptimizerFields& fields, const Paral
 Optimizer::Optimizer(const Model& model, const OptimizerOptions& options)
     : model_(model),
       options_(options),
-      ranks_(Shards(options) ? CurrentShardGroups().within : Ranks::World()),
-      across_(Shards(options) ? CurrentShardGroups().across : Ranks(ProcessGroup{})),
+      ranks_(DividesState(options.shard) ? CurrentShardGroups().within : Ranks::World()),
+      across_(DividesState(options.shard) ? CurrentShardGroups().across : Ranks(ProcessGroup{})),
       parameters_(TrainedParameters(model)),
       gradients_(parameters_.size()),
       places_(PlacesOf(parameters_)) {
   const at::NoGradGuard no_grad;
-  if (Shards(options)) {
+  if (DividesState(options.shard)) {
     ShardParameters();
     std::vector<int64_t> pieces;
     for (const Bucket& bucket : buckets_) {
@@ -123,7 +119,7 @@ void Optimizer::Take(size_t i) {
 
 void Optimizer::Add(const at::Tensor& grad, size_t i) {
   at::Tensor& sum = gradients_[i];
-  if (options_.gradients == GradientDtype::kBf16) {
+  if (options_.gradients == GradientDtype::kBf16 && !sharded()) {
     if (!sum.defined() && grad.scalar_type() == at::kBFloat16) {
       sum = grad.contiguous();
     } else {

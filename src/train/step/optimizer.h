@@ -16,6 +16,7 @@
 #include "ops/parallel/ranks.h"
 #include "train/parallel/buckets.h"
 #include "train/parallel/layer_shards.h"
+#include "train/parallel/shard_groups.h"
 
 namespace augur {
 
@@ -120,8 +121,9 @@ class Optimizer {
   void EndPass();
   void ShardParameters();
   // Adapters train little, and the layers under them stay whole.
-  bool ShardsLayers() const { return Shards(options_) && options_.shard == Shard::kFull && !model_.lora; }
-  static bool Shards(const OptimizerOptions& options);
+  bool ShardsLayers() const {
+    return options_.shard == Shard::kFull && DividesState(options_.shard) && !model_.lora;
+  }
   // The rank has all of the bucket's weights, not its piece alone.
   bool KeepsWhole(size_t bucket) const { return shards_ == nullptr || shards_->IsWhole(bucket); }
   at::Tensor FlatGradient(const Bucket& bucket, std::span<const at::Tensor> gradients) const;
