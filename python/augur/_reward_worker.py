@@ -15,6 +15,7 @@ import io
 import json
 import math
 import os
+import select
 import signal
 import socket
 import struct
@@ -265,12 +266,38 @@ def output(descriptor: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, errors="backslashreplace", line_buffering=True)
 
 
+def _end_children_with(worker: int) -> None:
+    """What the function starts ends with its process, however that ends: another process of the group, no child of it,
+    waits for that. What leaves the group (setsid) is not reached."""
+    try:
+        watched = os.pidfd_open(worker)
+    except OSError:  # an old kernel, or a sandbox
+        return
+    child = os.fork()
+    if child:
+        os.close(watched)
+        os.waitpid(child, 0)
+        return
+    try:
+        if os.getpgid(worker) == worker and os.fork() == 0:
+            os.dup2(watched, 3)
+            os.closerange(4, 2**16)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(nothing, descriptor)
+            select.select([3], [], [])
+            os.killpg(worker, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
 def prepare() -> None:
     """Ends with the engine, whatever the function does; leaves Ctrl-C to it; tells where it crashed."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
+    _end_children_with(os.getpid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(2)  # sys.stderr may be a notebook's, without a descriptor
 

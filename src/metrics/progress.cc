@@ -64,6 +64,7 @@ Progress::Progress(std::string title, std::string unit, int64_t total, ProgressO
       unit_(std::move(unit)),
       total_(total),
       done_(options.begin),
+      shown_done_(done_),
       options_(options),
       terminal_(::isatty(STDERR_FILENO) != 0),
       start_(Clock::now()),
@@ -83,7 +84,7 @@ Progress::~Progress() {
 
 void Progress::Update(int64_t done, std::string_view figures) {
   const std::lock_guard lock(mutex_);
-  done_ = done;
+  done_ = shown_done_ = done;
   unit_start_ = Clock::now();
   last_stage_.clear();
   stage_.reset();
@@ -96,9 +97,10 @@ void Progress::Update(int64_t done, std::string_view figures) {
   if (due || end || (terminal_ && !drawn_)) Draw(figures);
 }
 
-void Progress::Within(const Stage& stage) {
+void Progress::Within(const Stage& stage, std::optional<int64_t> shown_done) {
   if (!options_.shown) return;
   const std::lock_guard lock(mutex_);
+  shown_done_ = shown_done.value_or(done_);
   if (!stage_ || stage_->name != stage.name) stage_start_ = Clock::now();
   stage_ = stage;
   DrawStageIfDue();
@@ -160,10 +162,10 @@ void Progress::Draw(std::string_view figures) {
   last_draw_ = Clock::now();
   const double left = SecondsLeft();
   if (terminal_) {
-    last_line_ = ProgressLine(title_, done_, total_, figures, left, TerminalWidth());
+    last_line_ = ProgressLine(title_, shown_done_, total_, figures, left, TerminalWidth());
     Tell("\r\x1b[K{}", last_line_);
   } else {
-    Tell("{}: {} {}/{}{}{}{}\n", title_, unit_, done_, total_, figures.empty() ? "" : "  ", figures,
+    Tell("{}: {} {}/{}{}{}{}\n", title_, unit_, shown_done_, total_, figures.empty() ? "" : "  ", figures,
          left > 0 ? fmt::format("  {} left", ClockText(left)) : "");
   }
   std::fflush(stderr);

@@ -45,8 +45,9 @@ class Progress {
   // `done` of `total`, and what else to show ("reward 0.41  masked 1.2%").
   void Update(int64_t done, std::string_view figures = "");
   // What the unit after those done is at. Shown once the unit has taken two seconds, although nothing more is
-  // heard of it; may be called often.
-  void Within(const Stage& stage);
+  // heard of it; may be called often. `shown_done` is the count to show where it is not that of Update: an
+  // evaluation belongs to the step before it, which is done.
+  void Within(const Stage& stage, std::optional<int64_t> shown_done = {});
   // A line of its own above the bar.
   void Note(std::string_view line);
 
@@ -58,7 +59,7 @@ class Progress {
   void StartTimer();
 
   std::string title_, unit_;
-  int64_t total_, done_;
+  int64_t total_, done_, shown_done_;
   ProgressOptions options_;
   bool terminal_;
   bool drawn_ = false;

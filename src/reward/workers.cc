@@ -34,6 +34,8 @@ namespace {
 
 constexpr double kLoadSeconds = 120;     // a module may import a great deal
 constexpr int kMostFailedStarts = 3;     // in a row, of one worker
+constexpr int kTimeoutsOfWorker = 3;     // with no answer between them, after which the function hangs;
+constexpr int kFewestTimeouts = 8;       // of all workers together at least
 constexpr double kQueuedSeconds = 0.02;  // work that may wait in a worker while another is idle
 constexpr size_t kMostQueued = 64;       // responses sent to a worker and not answered
 constexpr uint32_t kLongestAnswer = 1 << 26;
@@ -162,7 +164,7 @@ class RewardWorkers::Pool {
       Poll();
     }
     TakeAdded();
-    FailQueue();
+    FailQueue(NoWorker());
   }
 
   void Retire(Worker* worker) {
@@ -206,13 +208,16 @@ class RewardWorkers::Pool {
     }
     const bool none_left =
         std::ranges::all_of(workers_, [](const Worker& w) { return w.state == WorkerState::kGone; });
-    if (none_left) FailQueue();
+    if (none_left) FailQueue(NoWorker());
   }
 
-  void FailQueue() {
-    const std::string error = fmt::format("{}: no worker could be started", options_.name);
+  std::string NoWorker() const { return fmt::format("{}: no worker could be started", options_.name); }
+
+  void FailQueue(const std::string& error) {
     for (Task& task : queue_) {
-      Deliver(&task, std::vector<RewardOutcome>(task.size(), {.failed = true, .error = error}));
+      std::vector<RewardOutcome> outcomes(task.size(), {.failed = true, .error = error});
+      outcomes[0].told = std::exchange(told_, "");
+      Deliver(&task, std::move(outcomes));
     }
     queue_.clear();
   }
@@ -290,6 +295,7 @@ class RewardWorkers::Pool {
 
   void Finish(Worker* worker, const Json& answer) {
     if (worker->sent.empty()) throw std::runtime_error("an answer to nothing");
+    timeouts_in_row_ = 0;
     mean_seconds_ = 0.9 * mean_seconds_ + 0.1 * SecondsSince(worker->since);
     Task& task = worker->sent.front();
     if (task.size() == 1) {
@@ -393,12 +399,32 @@ class RewardWorkers::Pool {
   void ExpireTimes() {
     for (Worker& worker : workers_) {
       if (!Waits(worker) || SecondsSince(worker.since) < Limit(worker)) continue;
+      const bool loading = worker.state == WorkerState::kLoading;
       Replace(&worker,
-              worker.state == WorkerState::kLoading
+              loading
                   ? fmt::format("loading it took longer than {} s; ended with ", kLoadSeconds)
                   : fmt::format("took longer than reward.timeout_s ({} s); ended with ", options_.timeout_s),
               /*hung=*/true);
+      if (!loading && ++timeouts_in_row_ >= MostTimeoutsInRow()) FailHung();
     }
+  }
+
+  int64_t MostTimeoutsInRow() const {
+    return std::max<int64_t>(kFewestTimeouts, kTimeoutsOfWorker * static_cast<int64_t>(workers_.size()));
+  }
+
+  // The function answers nothing: what waits would take its time one by one. From here on a single call that
+  // takes too long fails what waits then, until one is answered.
+  void FailHung() {
+    const std::string reason = fmt::format(
+        "{} calls in a row took longer than reward.timeout_s ({} s), in {} worker{}, and none was answered",
+        timeouts_in_row_, options_.timeout_s, workers_.size(), workers_.size() == 1 ? "" : "s");
+    if (!std::exchange(told_of_hanging_, true)) {
+      TellAndKeep(
+          fmt::format("augur: {}: {}: {}; responses that wait are errors without a call until one is\n",
+                      options_.key, options_.name, reason));
+    }
+    FailQueue(fmt::format("{}: not called: {}", options_.name, reason));
   }
 
   // Ends a worker; the response it was at has failed, those behind it go to others, and another takes its
@@ -471,8 +497,10 @@ class RewardWorkers::Pool {
   const RewardWorkerOptions options_;
   std::vector<Worker> workers_;
   std::deque<Task> queue_;
-  double mean_seconds_ = 1;  // that a response took lately
-  bool shown_ = false, told_of_none_ = false, all_loaded_ = false, slow_groups_ = false;
+  double mean_seconds_ = 1;      // that a response took lately
+  int64_t timeouts_in_row_ = 0;  // of calls, since the last answer
+  bool shown_ = false, told_of_none_ = false, told_of_hanging_ = false, all_loaded_ = false,
+       slow_groups_ = false;
   std::string told_;  // since the last outcome
   std::atomic<bool> takes_groups_ = false;
   std::promise<void> loaded_;

@@ -44,9 +44,10 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
 
 def long_config(tmp_path: Path, guesser: tuple[Path, Path], name: str, **changes) -> Path:
     settings = dict(
-        algorithm__dynamic_sampling="false", audit__every=0, checkpoint__every=1, eval__files="[]", train__steps=40
-    )
-    return rl_config(tmp_path, guesser, name, parallel__shard="states", **(settings | changes))
+        algorithm__dynamic_sampling="false", audit__every=0, checkpoint__every=1, eval__files="[]", train__steps=40,
+        parallel__shard="states",
+    )  # fmt: skip
+    return rl_config(tmp_path, guesser, name, **(settings | changes))
 
 
 @pytest.mark.slow
@@ -253,3 +254,27 @@ def test_an_error_is_told_once_and_names_its_rank(tmp_path, guesser, wrong):
     done = run_ranks(2, "train", rl_config(tmp_path, guesser, "run"), wrong, check=False)
     assert done.returncode != 0 and not (tmp_path / "run").exists()
     assert done.stderr.count("augur: rank") == 1 and "augur: rank 0: " in done.stderr
+
+
+@pytest.mark.parametrize("shard", ["none", pytest.param("full", marks=pytest.mark.slow)])
+def test_a_reward_function_that_goes_down_leaves_the_finished_steps(tmp_path, guesser, shard):
+    down, rewards = tmp_path / "down", tmp_path / "judge.py"
+    rewards.write_text(
+        "import os\ndef score(completions, trainer_state, **columns):\n"
+        f"    if trainer_state.global_step >= 3 and os.path.exists({str(down)!r}):\n"
+        "        raise ConnectionError('the judge is down')\n"
+        "    return [float(len(text) % 2) for text in completions]\n"
+    )
+    settings = dict(parallel__shard=shard, reward__python=f"{rewards}:score", checkpoint__every=20, train__steps=5)
+    config = long_config(tmp_path, guesser, "run", **settings)
+    down.touch()
+    done = run_ranks(2, "train", config, check=False)
+    assert done.returncode != 0 and "the judge is down" in done.stderr and done.stderr.count("step 3 is saved") == 1
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [1, 2, 3]
+    down.unlink()
+    run_ranks(2, "train", config)
+    run_ranks(2, "train", long_config(tmp_path, guesser, "whole", **settings))
+    found, whole = (read_metrics(tmp_path / name) for name in ("run", "whole"))
+    assert [line["step"] for line in found] == [line["step"] for line in whole] == [1, 2, 3, 4, 5]
+    for line, other in zip(found, whole, strict=True):
+        assert line["data"]["critic/score/mean"] == other["data"]["critic/score/mean"]

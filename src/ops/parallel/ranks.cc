@@ -15,9 +15,12 @@
 
 #include "base/error.h"
 #include "ops/parallel/heartbeat.h"
+#include "ops/parallel/together.h"
 
 namespace augur {
 namespace {
+
+std::exception_ptr failed_together;  // what Together threw last
 
 template <typename Signature>
 auto Operator(const char* name) {
@@ -30,6 +33,18 @@ at::Tensor Wait(const at::Tensor& pending) {
 }
 
 }  // namespace
+
+bool FailedTogether() {
+  const std::exception_ptr current = std::current_exception();
+  if (current == failed_together) return true;
+  try {
+    std::rethrow_exception(current);
+  } catch (const FailedElsewhere&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
 
 at::Tensor Ranks::Outgoing(const at::Tensor& tensor) const {
   return (group_.gpu ? tensor : tensor.cpu()).contiguous();
@@ -130,7 +145,10 @@ void Ranks::Together(const std::function<void()>& work) const {
   // The first that failed has the largest number.
   const double mine = fault ? size() - rank() : 0, worst = Max(mine);
   if (worst == 0) return;
-  if (fault && mine == worst) std::rethrow_exception(fault);
+  if (fault && mine == worst) {
+    failed_together = fault;
+    std::rethrow_exception(fault);
+  }
   throw FailedElsewhere();
 }
 

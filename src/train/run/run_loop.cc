@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <sstream>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -25,6 +24,7 @@
 #include "ops/device.h"
 #include "ops/out_of_memory.h"
 #include "ops/parallel/ranks.h"
+#include "ops/parallel/together.h"
 #include "rollout/device.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/parallel/shard_groups.h"
@@ -95,7 +95,10 @@ class Loop {
   void Load(const fs::path& checkpoint, bool keep_waiting);
   void Steps();
   void FinishStep();
-  bool OutlivesEvaluation(const std::exception& fault) const;
+  bool Savable(const std::exception& fault);
+  void SaveFinishedStep(const std::exception& fault);
+  void LogUnevaluated();
+  void WriteMetrics(const Metrics& figures);
   void Log(const Metrics& figures);
   void Save();
   void WriteState(const fs::path& directory);
@@ -112,8 +115,10 @@ class Loop {
   int64_t step_ = 0;  // finished ones
   double seconds_ = 0;
   int64_t saved_step_ = -1;
+  bool saving_ = false;  // or failed to
   // The figures of step_ while its evaluation is to come and they are not in the log.
   std::optional<Metrics> unlogged_;
+  bool evaluating_ = false;  // or that failed
   std::optional<TensorBoardWriter> tensorboard_;
   std::optional<Progress> progress_;
   std::string stage_;
@@ -129,7 +134,7 @@ Loop::Loop(const RunSetup& setup, StepWork& work)
       model_config_(ReadModelConfig(setup.model.path).source) {
   watch_ = [this](const Stage& stage) {
     stage_ = stage.name;
-    progress_->Within(stage);
+    progress_->Within(stage, step_);
   };
   Begin();
 }
@@ -184,17 +189,7 @@ void Loop::ExpectSameSetup() const {
       mine += fmt::format("{} ({} bytes, {})\n", file.path, file.size, file.checksum);
     }
   });
-  const std::string first = ranks_.FromFirst(mine);
-  ranks_.Together([&] {
-    std::istringstream own(mine), other(first);
-    for (std::string here, there; mine != first && std::getline(own, here);) {
-      std::getline(other, there);
-      if (here == there) continue;
-      throw Error("configuration and files",
-                  fmt::format("are not those of the first rank: '{}' here, '{}' there", here, there),
-                  "give every rank the same");
-    }
-  });
+  ExpectSame(ranks_, "configuration and files", mine, "give every rank the same");
 }
 
 // A run that has come to its end takes no step with the new settings: its figures and its model would speak
@@ -279,15 +274,16 @@ RunResult Loop::ToEnd() {
     std::optional<StopScope> scope;
     if (ranks_.alone()) scope.emplace();  // several agree on it
     Steps();
-  } catch (const StoppedAmidUpdates&) {
-    progress_.reset();
-    return outcome(StopSignalName());
   } catch (const Stopped&) {
-    if (saved_step_ != step_) Save();
+    if (work_.UndoStep()) {
+      if (saved_step_ != step_) Save();
+      LogUnevaluated();
+    }
     progress_.reset();
     return outcome(StopSignalName());
   } catch (const std::exception& fault) {
     progress_.reset();
+    SaveFinishedStep(fault);
     if (!IsOutOfMemory(fault)) throw;
     throw OutOfMemoryNow(fault);
   }
@@ -315,16 +311,34 @@ void Loop::Steps() {
   }
 }
 
-// Whether to keep the finished step whose evaluation failed: the model is sound, and all ranks, which fail at
-// the same place, can save it.
-bool Loop::OutlivesEvaluation(const std::exception& fault) const {
-  const auto lost = dynamic_cast<const LostRank*>(&fault);
-  if (lost != nullptr || setup_.single_step || step_ == 0 || saved_step_ == step_) return false;
-  const auto error = dynamic_cast<const Error*>(&fault);
-  const auto elsewhere = dynamic_cast<const FailedElsewhere*>(&fault);
+// Whether the state is that of the last finished step. Several ranks can save it together only
+// where all of them learned of the fault at the same place.
+bool Loop::Savable(const std::exception& fault) {
+  if (setup_.single_step || step_ == 0 || saving_) return false;
+  if (!ranks_.alone() && !FailedTogether()) return false;
   const bool broke_down = dynamic_cast<const NotFiniteError*>(&fault) != nullptr;
-  const bool sound = (error != nullptr || elsewhere != nullptr) && !broke_down;
-  return ranks_.Max(sound ? 0 : 1) == 0;
+  return ranks_.Max(broke_down || !work_.UndoStep() ? 1 : 0) == 0;
+}
+
+// A fault between two updates, such as a reward function that is down, costs no step that came before it.
+void Loop::SaveFinishedStep(const std::exception& fault) {
+  try {
+    if (!Savable(fault)) return;
+    if (saved_step_ != step_) Save();
+    LogUnevaluated();
+  } catch (const std::exception& other) {
+    Tell("augur: warning: step {} could not be saved: {}\n", step_, other.what());
+    return;
+  }
+  if (ranks_.first()) {
+    Tell("step {} is saved; the same command goes on from there once the error below is mended\n", step_);
+  }
+}
+
+// The step counts as finished wherever people read it. Resumed, the run writes it again with its evaluation.
+void Loop::LogUnevaluated() {
+  if (!evaluating_ || step_ == 0) return;
+  ranks_.OnFirst([&] { WriteMetrics(*unlogged_); });
 }
 
 void Loop::FinishStep() {
@@ -332,14 +346,9 @@ void Loop::FinishStep() {
   std::string note;
   if (evaluates) {
     const auto start = Clock::now();
-    try {
-      note = work_.Evaluate(step_, watch_, &*unlogged_);
-    } catch (const Stopped&) {
-      throw;
-    } catch (const std::exception& fault) {
-      if (OutlivesEvaluation(fault)) Save();
-      throw;
-    }
+    evaluating_ = true;
+    note = work_.Evaluate(step_, watch_, &*unlogged_);
+    evaluating_ = false;
     if (step_ > 0) seconds_ += SecondsSince(start);
   }
   ranks_.OnFirst([&] {
@@ -360,14 +369,19 @@ void Loop::StartProgress() {
                     ProgressOptions{.shown = setup_.log.console, .begin = step_});
 }
 
-void Loop::Log(const Metrics& figures) {
+void Loop::WriteMetrics(const Metrics& figures) {
   AppendMetrics(run_, step_, figures);
   if (tensorboard_) tensorboard_->Write(step_, figures);
+}
+
+void Loop::Log(const Metrics& figures) {
+  WriteMetrics(figures);
   if (setup_.logged) setup_.logged(step_, figures);
 }
 
 // Each rank writes its part; the first makes a checkpoint of them.
 void Loop::Save() {
+  saving_ = true;
   try {
     ranks_.OnFirst([&] { store_.Begin(step_); });
     ranks_.Together([&] { WriteState(store_.Unfinished(step_)); });
@@ -381,6 +395,7 @@ void Loop::Save() {
   } catch (const std::exception& fault) {
     throw store_.GiveUp(step_, fault);
   }
+  saving_ = false;
   saved_step_ = step_;
 }
 
@@ -399,7 +414,7 @@ void Loop::WriteState(const fs::path& directory) {
 }
 
 Error Loop::OutOfMemoryNow(const std::exception& fault) const {
-  const int64_t step = stage_ == "evaluating" ? step_ : step_ + 1;
+  const int64_t step = evaluating_ ? step_ : step_ + 1;
   return OutOfMemory(fmt::format("step {}{}{}", step, stage_.empty() ? "" : ", ", stage_), fault,
                      work_.MemoryRemedy(stage_));
 }

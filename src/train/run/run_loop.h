@@ -19,17 +19,16 @@ namespace augur {
 // Told what a step is at, as often as there is news.
 using StageWatch = std::function<void(const Stage&)>;
 
-// A step was given up after some of its updates, and they could not be undone.
-class StoppedAmidUpdates : public Stopped {};
-
 // What `train` and `sft` differ in. The state is that between two steps wherever no call is under way.
 class StepWork {
  public:
   virtual ~StepWork() = default;
 
-  // Takes step `step`, from 1, and returns its figures. Throws Stopped, with the state as it was before the
-  // call; StoppedAmidUpdates where that cannot be had.
+  // Takes step `step`, from 1, and returns its figures. Throws Stopped on a signal; UndoStep follows whatever
+  // it throws.
   virtual Metrics Step(int64_t step, const StageWatch& watch) = 0;
+  // Puts the state back to that before the step under way, if there is one; false where that cannot be had.
+  virtual bool UndoStep() = 0;
   // What of the figures the progress line shows.
   virtual std::string Headline(const Metrics& metrics) const = 0;
 

@@ -79,6 +79,7 @@ class SftWork : public StepWork {
   explicit SftWork(const SftConfig& config);
 
   Metrics Step(int64_t step, const StageWatch& watch) override;
+  bool UndoStep() override { return !updated_; }
   std::string Headline(const Metrics& metrics) const override;
   Json Save(const fs::path& directory) override;
   void Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) override;
@@ -95,6 +96,7 @@ class SftWork : public StepWork {
   Optimizer optimizer_;
   BadUpdates bad_updates_;
   ForwardOptions forward_;
+  bool updated_ = false;  // the step under way has changed the weights
 };
 
 SftWork::SftWork(const SftConfig& config)
@@ -127,8 +129,10 @@ Metrics SftWork::Step(int64_t step, const StageWatch& watch) {
   const double lr = LearningRate(
       {fields.schedule, fields.lr, fields.warmup_steps, config_.sft.steps, fields.min_lr_ratio}, step - 1);
   optimizer_.ReduceGradient();
+  updated_ = true;
   const UpdateResult update = optimizer_.Update(lr);
   bad_updates_.Count(update.skipped, step);
+  updated_ = false;
   const double seconds = SecondsSince(start);
   return {{"train/loss", sums.loss},  {"train/grad_norm", update.grad_norm},
           {"train/lr", lr},           {"train/skipped_updates", update.skipped ? 1 : 0},

@@ -163,6 +163,7 @@ class RlWork : public StepWork {
   RlWork(const RlConfig& config, const TrainOptions& options);
 
   Metrics Step(int64_t step, const StageWatch& watch) override;
+  bool UndoStep() override;
   std::string Headline(const Metrics& metrics) const override;
   bool EvaluationDue(int64_t step) const override;
   std::string Evaluate(int64_t step, const StageWatch& watch, Metrics* metrics) override;
@@ -184,10 +185,9 @@ class RlWork : public StepWork {
 
   Experience NextExperience(int64_t step, const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
-  void GiveUpStep(Experience experience);
   void WarnOfNoUpdate(int64_t step, const Metrics& metrics);
   void WriteResults(int64_t step, double seconds) const;
-  void Learn(int64_t step, const Experience& experience, const StageWatch& watch, StepMetrics* metrics);
+  void Learn(int64_t step, const StageWatch& watch, StepMetrics* metrics);
 
   const RlConfig& config_;
   const TrainOptions& options_;
@@ -204,6 +204,8 @@ class RlWork : public StepWork {
   ExperienceMaker maker_;
   DecisionLog decisions_;
   RunState state_;
+  std::optional<Experience> learning_;  // what the step under way learns from
+  bool updated_ = false;                // that step has changed the weights
   bool warned_of_no_update_ = false;
   const bool overlaps_;
   std::future<Overlapped> overlapped_;  // generated while the step learns
@@ -259,15 +261,11 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
   const auto start = Clock::now();
   StepMetrics figures;
   copy_.Forget();
-  Experience experience = NextExperience(step, watch);
-  AddRolloutFigures(experience, step, scorer_.uses_python(), &figures);
-  try {
-    Learn(step, experience, watch, &figures);
-    TakeOverlapped(&figures);
-  } catch (const Stopped&) {
-    GiveUpStep(std::move(experience));
-    throw;
-  }
+  updated_ = false;
+  learning_ = NextExperience(step, watch);
+  AddRolloutFigures(*learning_, step, scorer_.uses_python(), &figures);
+  Learn(step, watch, &figures);
+  TakeOverlapped(&figures);
   const auto stage = Clock::now();
   engine_.UpdateWeights(model_, step);
   figures.Set("timing_s/update_weights", SecondsSince(stage));
@@ -280,6 +278,7 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
   metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
   metrics["perf/cpu_memory_used_gb"] = PeakMemoryGib();
   metrics["perf/state_memory_gb"] = static_cast<double>(learner_.optimizer().ResidentBytes()) / (1 << 30);
+  learning_.reset();
   return metrics;
 }
 
@@ -313,18 +312,19 @@ void RlWork::TakeOverlapped(StepMetrics* metrics) {
   metrics->Set("timing_s/gen_wait", SecondsSince(start));
 }
 
-// The state as before the step, but for what was generated for it, which is not generated again.
-void RlWork::GiveUpStep(Experience experience) {
+// But for what was generated for the step, which is not generated again.
+bool RlWork::UndoStep() {
   try {
-    if (overlapped_.valid()) overlapped_.get();  // ends soon, for the same reason
-  } catch (const Stopped&) {
+    if (overlapped_.valid()) overlapped_.get();
+  } catch (const std::exception&) {  // ends for the same reason, or is the reason
   }
-  if (!copy_.Restore()) throw StoppedAmidUpdates();
-  state_.waiting.push_front(std::move(experience));
+  if (!learning_) return true;
+  if (updated_ && !(copy_.taken() && copy_.Restore())) return false;
+  state_.waiting.push_front(*std::exchange(learning_, std::nullopt));
+  return true;
 }
 
-void RlWork::Learn(int64_t step, const Experience& experience, const StageWatch& watch,
-                   StepMetrics* metrics) {
+void RlWork::Learn(int64_t step, const StageWatch& watch, StepMetrics* metrics) {
   const auto start = Clock::now();
   if (!overlaps_) engine_.ReleaseMemory();
   if (learner_.optimizer().layer_shards() != nullptr) engine_.ReleaseWeights();
@@ -346,14 +346,15 @@ void RlWork::Learn(int64_t step, const Experience& experience, const StageWatch&
     };
   }
   hooks.before_update = [&](std::span<const TrainSample> samples, const StepSums& sums) {
-    if (due) decisions_.Describe(step, experience);
+    if (due) decisions_.Describe(step, *learning_);
     if (dump) dump->BeforeUpdate(samples, sums);
+    updated_ = true;
   };
   hooks.after_update = [&](const UpdateResult& result) {
     if (dump) dump->AfterUpdate(result);
   };
   for (const char* count : {"actor/updates", "actor/skipped_updates"}) metrics->AddSum(count, 0);
-  learner_.Learn(step, experience, hooks, metrics);
+  learner_.Learn(step, *learning_, hooks, metrics);
   if (audit) audit->Finish(metrics);
   metrics->Set("timing_s/update_actor", SecondsSince(start));
 }
@@ -379,8 +380,8 @@ std::string RlWork::Evaluate(int64_t step, const StageWatch& watch, Metrics* met
   if (hooks.cancelled) CheckStopTogether();
   const ScoringErrors errors = evaluation.Errors(eval_prompts_->prompts);
   Ranks::World().Together([&] {  // all ranks know of them, and one tells
-    metrics->merge(EvaluationMetrics(evaluation));
     LimitErrors(errors, config_.reward.max_errors, "the held-out", scorer_.uses_python());
+    metrics->merge(EvaluationMetrics(evaluation));
   });
   if (errors.errors > 0 && config_.log.console) {
     Tell("augur: warning: {}: {} of {} held-out responses could not be scored and count as wrong; here: {}\n",

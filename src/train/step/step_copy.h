@@ -26,6 +26,7 @@ class StepCopy {
   // Once after each Forget; further calls do nothing.
   void Take();
   void Forget() { taken_ = false; }
+  bool taken() const { return taken_; }
   // Puts the state back; false where the copy could not be taken. Without a Take since Forget there is
   // nothing to put back, and that is well.
   bool Restore();
