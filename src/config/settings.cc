@@ -18,10 +18,6 @@ namespace {
 constexpr std::string_view kTruncations[] = {"rollout.top_k", "rollout.top_p", "rollout.min_p",
                                              "rollout.greedy"};
 
-// What earlier versions wrote into a run's configuration, always with the same effect as now: passed over, so
-// that their runs go on.
-constexpr std::string_view kRetired[] = {"mask.restore_strength"};
-
 std::string Place(const std::string& file, const YamlNode& node) {
   return fmt::format("{}:{}", file, node.line);
 }
@@ -142,11 +138,6 @@ void ReadSection(const YamlNode& node, const FieldSection& section, const FieldL
   for (const auto& [name, value] : node.entries) {
     const std::string place = Place(file, name);
     const std::string key = fmt::format("{}.{}", section.name, ScalarText(name, "a key", place));
-    if (std::ranges::find(kRetired, key) != std::end(kRetired)) continue;
-    if (key == "mask.action" && value.is_scalar() && value.scalar == "restore") {
-      throw Error(place, "mask.action: restore no longer exists",
-                  "take drop, and begin a run that was made with it anew: run.resume=never");
-    }
     AddOnce(settings, key, ReadSetting(value, FindField(key, fields, place), place));
   }
 }

@@ -64,14 +64,6 @@ enum class TailModel {
 template <>
 inline constexpr std::array<std::string_view, 3> kNamesOf<TailModel>{"aggregated", "uniform", "exact"};
 
-// What a masked token contributes. A second choice, a pull back towards the sampler, helped nowhere
-// (docs/experiments.md).
-enum class Action {
-  kDrop,  // nothing: the paper's rule
-};
-template <>
-inline constexpr std::array<std::string_view, 1> kNamesOf<Action>{"drop"};
-
 // Which numbers a field may hold: above `above` and below `below`, or 0 where that switches it off.
 struct NumberRange {
   double above = 0, below = std::numeric_limits<double>::infinity();
@@ -98,8 +90,6 @@ inline constexpr NumberRange kNamed{}, kPositive{}, kPositiveOrOff{.zero_is_off 
         "squares.")                                                                                          \
   FIELD(double, delta, 0.15, kPositive,                                                                      \
         "Tokens with a larger divergence are outside; 0.15 suits top-K KL, 0.05 is tight.")                  \
-  FIELD(Action, action, Action::kDrop, kNamed,                                                               \
-        "What a masked token contributes: nothing.")                                                         \
   FIELD(double, delta_negative, 0, kPositiveOrOff,                                                           \
         "The threshold for negative advantages; 0 takes delta.")                                             \
   FIELD(double, clip_low, 0.2, kPositive, "proximity ratio: outside below 1 - clip_low.")                    \

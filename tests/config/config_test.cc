@@ -76,10 +76,9 @@ TEST_F(ConfigTest, APresetInAnExtendingFileTakesNoMaskFieldFromTheFileItExtends)
   EXPECT_EQ(Read("extends: base.yaml\nmask: {delta: 0.1}\n").mask.rule, changed);
 }
 
-TEST_F(ConfigTest, KeysThatEarlierVersionsWroteArePassedOver) {
-  EXPECT_EQ(Read(std::string(kSmall) + "mask: {restore_strength: 1, delta: 0.05}\n").mask.rule.delta, 0.05);
-  EXPECT_THROW(Read(std::string(kSmall) + "mask: {restore: 1}\n"), Error);
-  EXPECT_THROW(Read(std::string(kSmall) + "mask: {action: restore}\n"), Error);
+TEST_F(ConfigTest, RefusesFieldsThatNoRuleHas) {
+  EXPECT_THROW(Read(std::string(kSmall) + "mask: {restore_strength: 1, delta: 0.05}\n"), Error);
+  EXPECT_THROW(Read(std::string(kSmall) + "mask: {action: drop}\n"), Error);
 }
 
 TEST_F(ConfigTest, WhatIsPrintedReadsBackIdentically) {

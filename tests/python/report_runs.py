@@ -8,7 +8,7 @@ import numpy as np
 
 DELTA = 0.15
 RULE = (
-    f"proximity=kl direction=predicted support=topk tail=aggregated action=drop delta={DELTA} delta_negative=0 "
+    f"proximity=kl direction=predicted support=topk tail=aggregated delta={DELTA} delta_negative=0 "
     "clip_low=0.2 clip_high=0.28 ratio_cap=0"
 )
 WORDS = ["\n", "<think>", " the", " sum", " of", " 12", " and", " 7", " is", " 19", ".", " So", " answer", ":", "</s>"]
@@ -18,7 +18,7 @@ VOCAB = WORDS + [f" {i}" for i in range(100, 225)]
 def config(model: str = "models/tiny", steps: int = 60, seed: int = 0) -> str:
     return (
         f"run:\n  dir: runs/made-up\n  seed: {seed}\nmodel:\n  path: {model}\n  precision: fp8_rollout\n"
-        f"mask:\n  proximity: kl\n  direction: predicted\n  support: topk\n  tail: aggregated\n  action: drop\n"
+        f"mask:\n  proximity: kl\n  direction: predicted\n  support: topk\n  tail: aggregated\n"
         f"  delta: {DELTA}\n  delta_negative: 0\n  clip_low: 0.2\n  clip_high: 0.28\n"
         f"rollout:\n  group: 8\n  stop: [a, b]\ntrain:\n  steps: {steps}\n"
     )

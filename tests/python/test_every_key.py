@@ -206,7 +206,6 @@ TRAIN = {
     "mask.direction": Case("predicted", "ratio", figure("mask/masked"), FAR),
     "mask.support": Case("topk", "binary", figure("mask/divergence"), FAR),
     "mask.tail": Case("aggregated", "uniform", lambda o: read_lines(o.run / "points.jsonl"), FAR),
-    "mask.action": Case("drop", "restore", exit_code, fails=True),  # one choice
     "mask.delta": Case(0.01, 0.1, figure("mask/outside"), FAR),
     "mask.delta_negative": Case(0, 0.1, figure("mask/outside"), FAR),
     "mask.clip_low": Case(0.2, 0.01, figure("mask/outside"), FAR | {"mask.preset": "clip"}),

@@ -100,7 +100,7 @@ def test_the_fields_are_those_of_the_library():
     names = [word.split("=")[0] for word in MaskRule().text.split()]
     assert [f.name for f in fields(MaskRule)] == names
     assert all(f"{name} (" in MaskRule.__doc__ for name in names)
-    for name in ("proximity", "direction", "support", "tail", "delta", "action", "dual_clip", "outside_budget"):
+    for name in ("proximity", "direction", "support", "tail", "delta", "dual_clip", "outside_budget"):
         assert name in names
 
 
@@ -135,7 +135,6 @@ def test_a_rule_can_be_copied_changed_hashed_and_pickled():
         ({"delta": "0.1,"}, "delta: is '0.1,'; give one value"),
         ({"proximity": "ratio", "outside_budget": 0.1}, "mask.outside_budget: sets delta"),
         ({"proximity": "reverse-kl"}, "did you mean 'reverse_kl'"),
-        ({"action": "restore"}, "mask.action: unknown action 'restore'"),
     ],
 )
 def test_a_bad_rule_says_which_field(fields, message):

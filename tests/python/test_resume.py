@@ -93,22 +93,6 @@ def test_the_next_command_with_other_settings_is_refused_not_sent_to_the_abandon
     assert plain.returncode == 2 and "global_step_5" in plain.stderr and "train.lr: 0.02 -> 0.01" in plain.stderr
 
 
-def test_a_run_made_with_restore_is_sent_to_a_new_beginning(tmp_path, config):
-    run = tmp_path / "run"
-    for file in (run / "config.yaml", *run.glob("checkpoints/*/config.yaml")):
-        file.write_text(file.read_text().replace("action: drop", "action: restore\n  restore_strength: 0.1"))
-    for file in run.glob("checkpoints/*/manifest.json"):
-        manifest = json.loads(file.read_text())
-        del manifest["files"]["config.yaml"]
-        file.write_text(json.dumps(manifest))
-    for flags in ([], ["run.resume_changed=true"]):
-        done = run_augur("train", config, *flags, check=False)
-        assert done.returncode == 2 and "mask.action: restore no longer exists" in done.stderr
-        assert "run.resume=never" in done.stderr and done.stderr.count("\n") == 1
-    run_augur("train", config, "run.resume=never")
-    assert stands_at(run) == 6 and len(abandoned(run)) == 1
-
-
 def test_more_steps_need_no_leave_even_where_the_schedule_ends_with_them(tmp_path, policy):
     config = small_config(tmp_path, policy, train__steps=2, train__schedule="cosine", train__min_lr_ratio=0.5)
     run_augur("train", config)

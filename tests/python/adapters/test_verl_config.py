@@ -60,7 +60,7 @@ def check_hyperparameters(config, batch, group):
     assert rollout.n == group and rollout.temperature == 1.0 and rollout.val_kwargs.n == 16
     rule = rule_of(omega_conf_to_dataclass(actor))
     assert (rule.proximity, rule.direction, rule.tail) == ("kl", "predicted", "aggregated")
-    assert rule.delta == rule.delta_negative == 0.15 and rule.action == "drop"
+    assert rule.delta == rule.delta_negative == 0.15
     assert support_size_of(omega_conf_to_dataclass(rollout)) == support_size_of(rollout) == 20
 
 
