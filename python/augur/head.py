@@ -4,7 +4,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from augur.loss import PolicyLoss, named_estimator
-from augur.masks import Decision, MaskRule, check_numbers, check_tensors, rule_text
+from augur.masks import MaskRule, check_numbers, check_tensors, rule_text
 
 _ACCUMULATE = ("float32", "parameter")
 
@@ -98,5 +98,4 @@ def linear_policy_loss(
             group_name or "",
             vocab_start or 0,
         )
-    loss, logprobs, entropy, ratio, divergence, direction, keep, flags, sums = out
-    return PolicyLoss(loss, Decision(ratio, divergence, direction, keep, flags), logprobs, entropy, sums)
+    return PolicyLoss.of_outputs(out)

@@ -1,5 +1,6 @@
 """The masked policy loss over logits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +40,12 @@ class PolicyLoss:
     """[T]"""
     sums: torch.Tensor
     """The sums behind `metrics`, float64, on the device of the logits."""
+
+    @classmethod
+    def of_outputs(cls, out: Sequence[torch.Tensor]) -> "PolicyLoss":
+        """Of what the operators return; what follows the sums is for their backward."""
+        loss, logprobs, entropy, ratio, divergence, direction, keep, flags, sums, *_ = out
+        return cls(loss, Decision(ratio, divergence, direction, keep, flags), logprobs, entropy, sums)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -132,5 +139,4 @@ def policy_loss(
         named_estimator(reference_kl, kl_coef),
         validate,
     )
-    loss, logprobs, entropy, ratio, divergence, direction, keep, flags, sums = out[:9]
-    return PolicyLoss(loss, Decision(ratio, divergence, direction, keep, flags), logprobs, entropy, sums)
+    return PolicyLoss.of_outputs(out)

@@ -55,7 +55,7 @@ class Laboratory {
     const int64_t groups =
         RoundUp((options.sequences + config.rollout.group - 1) / config.rollout.group, options.preceding + 1);
     sequences_ = groups * config.rollout.group;
-    const int64_t vocab_size = learner_.loss().vocab_size;
+    const int64_t vocab_size = learner_.loss().logits.vocab_size;
     full_ = sequences_ * config.rollout.max_tokens * vocab_size <= kMostFullEntries &&
             config.rollout.support < vocab_size - 1;
   }
@@ -85,7 +85,7 @@ Experience Laboratory::Measured(int64_t step, uint64_t* position) {
   RlConfig wide = config_;
   wide.rollout.prompts = sequences_ / config_.rollout.group;
   wide.algorithm.dynamic_sampling = false;
-  if (full_) wide.rollout.support = learner_.loss().vocab_size - 1;
+  if (full_) wide.rollout.support = learner_.loss().logits.vocab_size - 1;
   return ExperienceMaker(wide, text_, prompts_, engine_, scorer_).Make(step, position);
 }
 

@@ -56,10 +56,7 @@ LogProbs LogProbsAt(const Model& model, const TokenPlace& place, const at::Tenso
   const PackedBatch batch = PackSequences(sequences, model.embedding.device());
   const at::Tensor hidden =
       Forward(model, batch, loss.forward).hidden.narrow(0, static_cast<int64_t>(tokens.size()) - 1, 1);
-  HeadOptions options;
-  options.loss.temperature = loss.temperature;
-  options.loss.vocab_size = loss.vocab_size;
-  return ComputeLogProbs({hidden, model.head, {}}, ids.unsqueeze(0), options);
+  return ComputeLogProbs({hidden, model.head, {}}, ids.unsqueeze(0), {.logits = loss.logits});
 }
 
 // A scalar whose gradient in the logits is that of the token's divergence from the recorded distribution.
@@ -137,8 +134,8 @@ ChangeParts DecomposeChange(const Model& model, const StepLoss& loss, Proximity 
   const at::Tensor sampled = policy.select(0, 0);
   const double log_ratio = sampled.item<double>() - support.behaviour[0].item<double>();
   const double ratio = std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit));
-  const double cut = loss.rule.ratio_cap > 0 ? std::min(ratio, loss.rule.ratio_cap) : ratio;
-  const int64_t vocab_size = loss.vocab_size > 0 ? loss.vocab_size : model.head.size(0);
+  const double cut = loss.terms.rule.ratio_cap > 0 ? std::min(ratio, loss.terms.rule.ratio_cap) : ratio;
+  const int64_t vocab_size = loss.logits.vocab_size > 0 ? loss.logits.vocab_size : model.head.size(0);
   const at::Tensor slope = GradientOf(model, WithSlopeOf(divergence, now, support, vocab_size));
   const at::Tensor own = GradientOf(model, sampled * (-place.weight * cut * place.sample->advantage));
   const at::NoGradGuard no_grad;

@@ -52,7 +52,7 @@ class Experiment {
         optimizer_(setup.optimizer),
         setup_(setup),
         batch_(batch),
-        rules_(CriterionRules(setup.loss.rule, setup.divergences)),
+        rules_(CriterionRules(setup.loss.terms.rule, setup.divergences)),
         start_(setup.model, setup.optimizer) {}
 
   std::vector<SeedOutcome> Run(int64_t decomposed);
@@ -121,8 +121,8 @@ UpdateResult Experiment::Update(const std::vector<bool>& keep) {
     for (float& factor : sample.importance) factor = keep[i++] ? 1.0f : 0.0f;
   }
   StepLoss unmasked = setup_.loss;
-  unmasked.rule = PresetRule("none");
-  unmasked.rule.ratio_cap = setup_.loss.rule.ratio_cap;
+  unmasked.terms.rule = PresetRule("none");
+  unmasked.terms.rule.ratio_cap = setup_.loss.terms.rule.ratio_cap;
   AccumulateMinibatch(model_, optimizer_, samples, unmasked);
   optimizer_.ReduceGradient();
   const bool whole = std::ranges::all_of(keep, [](bool kept) { return kept; });

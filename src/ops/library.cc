@@ -6,11 +6,14 @@
 
 namespace {
 
+// Of both losses, behind their logits or hidden states.
+const std::string kLossArguments =
+    "Tensor support_ids, Tensor support_logprobs, Tensor advantages, Tensor? weights, "
+    "Tensor? reference_logprobs, str rule, float temperature, SymInt vocab_size, float softcap, "
+    "float entropy_bonus, float kl_coef, str reference_kl, bool validate";
 const std::string kHeadArguments =
-    "Tensor hidden, Tensor weight, Tensor? bias, Tensor support_ids, Tensor support_logprobs, "
-    "Tensor advantages, Tensor? weights, Tensor? reference_logprobs, str rule, float temperature, "
-    "SymInt vocab_size, float softcap, float entropy_bonus, float kl_coef, str reference_kl, "
-    "bool validate, SymInt chunk, bool accumulate_float32, float grad_scale, str group, SymInt vocab_start";
+    "Tensor hidden, Tensor weight, Tensor? bias, " + kLossArguments +
+    ", SymInt chunk, bool accumulate_float32, float grad_scale, str group, SymInt vocab_start";
 const std::string kLossOutputs =
     "Tensor loss, Tensor logprobs, Tensor entropy, Tensor ratio, Tensor divergence, Tensor direction, "
     "Tensor keep, Tensor flags, Tensor sums";
@@ -28,21 +31,14 @@ TORCH_LIBRARY(augur, m) {
       "str rule, "
       "bool validate) -> (Tensor ratio, Tensor divergence, Tensor direction, Tensor keep, Tensor flags)",
       tags);
+  const std::string policy_loss =
+      "policy_loss(Tensor logits, " + kLossArguments + ") -> (" + kLossOutputs +
+      ", Tensor log_sum_exp, Tensor dense, Tensor entropy_weight, Tensor support)";
+  m.def(policy_loss.c_str(), tags);
   m.def(
-      "policy_loss(Tensor logits, Tensor support_ids, Tensor support_logprobs, Tensor advantages, Tensor? "
-      "weights, "
-      "Tensor? reference_logprobs, str rule, float temperature, SymInt vocab_size, float softcap, "
-      "float entropy_bonus, float kl_coef, str reference_kl, bool validate) -> (Tensor loss, "
-      "Tensor logprobs, Tensor entropy, Tensor ratio, Tensor divergence, Tensor direction, Tensor keep, "
-      "Tensor flags, Tensor sums, Tensor log_sum_exp, Tensor dense, Tensor entropy_weight, Tensor sparse, "
-      "Tensor support)",
-      tags);
-  m.def(
-      "policy_loss_backward(Tensor grad_loss, Tensor logits, Tensor support, Tensor log_sum_exp, Tensor "
-      "entropy, "
-      "Tensor dense, Tensor entropy_weight, Tensor sparse, float temperature, SymInt vocab_size, float "
-      "softcap) "
-      "-> Tensor",
+      "policy_loss_backward(Tensor grad_loss, Tensor logits, Tensor support, Tensor log_sum_exp, "
+      "Tensor entropy, Tensor dense, Tensor entropy_weight, float temperature, SymInt vocab_size, "
+      "float softcap) -> Tensor",
       tags);
   const std::string head = "linear_policy_loss(" + kHeadArguments + ") -> (" + kLossOutputs + ")";
   m.def(head.c_str(), tags);

@@ -27,7 +27,7 @@ TEST(Decompose, ATokensOwnPartIsThatOfTheRatioAsItIsCut) {
   const TrainSample sample{.rollout = &rollout, .advantage = 2};
   const auto parts = [&](double cap, double weight = 0.5, Proximity divergence = Proximity::kKl) {
     StepLoss loss;
-    loss.rule.ratio_cap = cap;
+    loss.terms.rule.ratio_cap = cap;
     return DecomposeChange(model, loss, divergence, {&sample, 2, weight}, terms);
   };
   for (const Proximity divergence : {Proximity::kKl, Proximity::kTv}) {

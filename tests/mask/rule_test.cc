@@ -19,8 +19,7 @@ TEST(RuleText, EveryPresetSurvivesFormattingAndParsing) {
 }
 
 TEST(RuleText, FieldsChangeAPreset) {
-  const MaskRule rule =
-      ParseRule("predictive-kl-exact delta=0.05,delta_negative=0.1 action=drop ratio_cap=2");
+  const MaskRule rule = ParseRule("predictive-kl-exact delta=0.05,delta_negative=0.1 ratio_cap=2");
   EXPECT_EQ(rule.tail, TailModel::kExact);
   EXPECT_EQ(rule.delta, 0.05);
   EXPECT_EQ(rule.delta_negative, 0.1);

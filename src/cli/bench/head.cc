@@ -79,7 +79,7 @@ void ClearGradients(const Head& head) {
 }
 
 void RunHead(const HeadInputs& in, const RecordedTokens& recorded, const HeadOptions& options) {
-  ComputeLinearPolicyLoss(PresetRule("none"), in.head, recorded, options).loss.backward();
+  ComputeLinearPolicyLoss({PresetRule("none")}, in.head, recorded, options).loss.backward();
   ClearGradients(in.head);
 }
 
@@ -154,7 +154,7 @@ void RunHeadBench(const HeadBenchFlags& options) {
   half.advantages =
       in.recorded.advantages.mul(at::rand({options.tokens}, in.recorded.advantages.options()).lt(0.5));
   HeadOptions head_options;
-  head_options.loss.validate = false;
+  head_options.logits.validate = false;
   head_options.chunk = options.chunk;
   const Head frozen{in.head.hidden.detach(), in.head.weight.detach(), {}};
   in.head.hidden.requires_grad_();
@@ -164,7 +164,7 @@ void RunHeadBench(const HeadBenchFlags& options) {
   std::vector<std::function<void()>> contestants = {
       [&] { RunThreeGemms(frozen); }, [&] { RunHead(in, in.recorded, head_options); },
       [&] { RunHead(in, half, head_options); }, [&] { at::mm(frozen.hidden, frozen.weight.t()); },
-      [&] { ComputeLinearPolicyLoss(PresetRule("none"), frozen, in.recorded, head_options); }};
+      [&] { ComputeLinearPolicyLoss({PresetRule("none")}, frozen, in.recorded, head_options); }};
   if (options.eager) {
     names.push_back("eager");
     contestants.push_back([&] { RunEager(in); });

@@ -72,7 +72,7 @@ Shard ParseShard(std::string_view name) {
 
 StepLoss MakeLoss(const TrainBenchFlags& options, ActivationCheckpoint checkpoint) {
   StepLoss loss;
-  loss.rule = PresetRule(options.mask);
+  loss.terms.rule = PresetRule(options.mask);
   loss.micro_tokens = options.micro_tokens;
   loss.forward.checkpoint_layers = checkpoint == ActivationCheckpoint::kFull;
   loss.forward.recompute_cheap = checkpoint == ActivationCheckpoint::kSelective;

@@ -5,14 +5,12 @@
 
 namespace augur {
 
-// A row is live when its dense, entropy_weight or any of its sparse parts (see RowGradient) is not zero.
+// A row without a sparse part (see RowGradient) is live when its dense or its entropy_weight is not zero.
 template <typename T>
 struct LiveRowsInput {
   const T* dense = nullptr;           // [rows]
   const T* entropy_weight = nullptr;  // [rows]
-  const T* sparse = nullptr;          // [rows, columns]
   int64_t rows = 0;
-  int columns = 0;
 };
 
 // With n live rows: source[0, n) names each of them once. A live row below n stays where it is, and those

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "kernels/simd/element.h"
 
 namespace augur {
@@ -54,8 +55,8 @@ void RowStatsCuda(const LogitRows& rows, const RowStats<T>& stats, void* stream)
 
 // d loss / d logits, given per row the parts of d loss / d z:
 //   dense[row] * pi_j + entropy_weight[row] * pi_j * (log pi_j + entropy[row]) for every j,
-//   plus sparse[row, c] at the support.
-// A row whose dense, entropy_weight and sparse are all zero is written as zeros without being read.
+//   plus sparse[row, c] at the support; without `sparse`, -dense[row] at the sampled token, entry 0.
+// A row whose dense, entropy_weight and sparse parts are all zero is written as zeros without being read.
 //
 // With `source`, gradient row r is that of row source[r] and LogitRows::rows counts the gradient's rows only:
 // rows without a gradient are left out. Overwriting the logits then needs every row r that is not its own
@@ -66,11 +67,15 @@ struct RowGradient {
   const T* entropy = nullptr;           // [rows], read where entropy_weight is given
   const T* dense = nullptr;             // [rows]
   const T* entropy_weight = nullptr;    // [rows] or null
-  const T* sparse = nullptr;            // [rows, columns]
+  const T* sparse = nullptr;            // [rows, columns] or null
   const T* support_logprobs = nullptr;  // [rows, columns] log pi of the support; null reads the rows
   const T* scale = nullptr;             // one value on the same device that multiplies everything; null is 1
   const int32_t* source = nullptr;      // [rows] or null
   void* gradient = nullptr;             // [rows, width] of the logits' type; may be the logits themselves
+
+  AUGUR_HOST_DEVICE T SparseAt(int64_t row, int c, int columns) const {
+    return sparse ? sparse[row * columns + c] : c == 0 ? -dense[row] : T(0);
+  }
 };
 
 template <typename T>

@@ -195,6 +195,7 @@ class RowSweep {
 template <typename T>
 bool IsZeroRow(const LogitRows& rows, const RowGradient<T>& parts, int64_t r) {
   if (parts.dense[r] != 0 || (parts.entropy_weight && parts.entropy_weight[r] != 0)) return false;
+  if (!parts.sparse) return true;
   const T* sparse = parts.sparse + r * rows.columns;
   return std::all_of(sparse, sparse + rows.columns, [](T g) { return g == 0; });
 }
@@ -227,7 +228,7 @@ void RowGradientOf(const LogitRows& rows, const RowGradient<T>& parts, int64_t t
     if (support[c] < 0) continue;
     const T log_pi = parts.support_logprobs ? parts.support_logprobs[r * rows.columns + c]
                                             : scale(static_cast<T>(Widen(logits[support[c]]))) - log_sum_exp;
-    at_support[c] = gradient_at(log_pi, parts.sparse[r * rows.columns + c]);
+    at_support[c] = gradient_at(log_pi, parts.SparseAt(r, c, rows.columns));
   }
   const bool plain = entropy_weight == 0 && rows.softcap == 0;
   const T factor = upstream * scale.inverse_temperature * constant;

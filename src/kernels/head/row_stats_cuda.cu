@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   // The support is computed first: the gradient may overwrite the logits.
   bool live = parts.dense[r] != 0 || terms.entropy_weight != 0;
   for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
-    const T sparse = parts.sparse[r * rows.columns + c];
+    const T sparse = parts.SparseAt(r, c, rows.columns);
     live |= sparse != 0;
     if (support[c] < 0) continue;
     const T log_pi = parts.support_logprobs

@@ -4,13 +4,9 @@
 
 #include <cstdint>
 
-#include "mask/rule.h"
+#include "mask/loss_terms.h"
 
 namespace augur {
-
-// How the distance to a reference policy is estimated from the sampled token, with x = log ref - log pi:
-// k1 = -x, k2 = x^2 / 2, k3 = e^x - x - 1.
-enum class ReferenceKl { kNone, kK1, kK2, kK3 };
 
 template <typename T>
 struct SurrogateInput {
@@ -25,25 +21,20 @@ struct SurrogateInput {
   const T* reference_logprob = nullptr;  // [tokens], read where reference_kl is not kNone
   int64_t tokens = 0;
   int columns = 0;
-  double entropy_bonus = 0;
-  double kl_coef = 0;
-  ReferenceKl reference_kl = ReferenceKl::kNone;
 };
 
-// The loss is the sum of loss[t]: -weight * ratio * advantage for a kept token, plus the entropy and
-// reference terms.
+// The loss is the sum of loss[t]. RowGradient takes the other two, without a sparse part.
 template <typename T>
 struct SurrogateOutput {
   T* loss = nullptr;            // [tokens]
   T* dense = nullptr;           // [tokens]
   T* entropy_weight = nullptr;  // [tokens]
-  T* sparse = nullptr;          // [tokens, columns]
 };
 
 template <typename T>
-void SurrogateCpu(const MaskRule& rule, const SurrogateInput<T>& in, const SurrogateOutput<T>& out);
+void SurrogateCpu(const LossTerms& terms, const SurrogateInput<T>& in, const SurrogateOutput<T>& out);
 template <typename T>
-void SurrogateCuda(const MaskRule& rule, const SurrogateInput<T>& in, const SurrogateOutput<T>& out,
+void SurrogateCuda(const LossTerms& terms, const SurrogateInput<T>& in, const SurrogateOutput<T>& out,
                    void* stream);
 
 // Sums over the counted tokens: those of non-zero weight, missing ones apart.

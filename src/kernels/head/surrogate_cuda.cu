@@ -10,9 +10,9 @@ constexpr int kSumThreads = 512;
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    SurrogateKernel(MaskRule rule, SurrogateInput<T> in, SurrogateOutput<T> out) {
+    SurrogateKernel(LossTerms terms, SurrogateInput<T> in, SurrogateOutput<T> out) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (t < in.tokens) WriteTerms(rule, in, out, t);
+  if (t < in.tokens) WriteTerms(terms, in, out, t);
 }
 
 // One block, so that the order of addition never changes.
@@ -37,11 +37,11 @@ __global__ void __launch_bounds__(kSumThreads)
 }  // namespace
 
 template <typename T>
-void SurrogateCuda(const MaskRule& rule, const SurrogateInput<T>& in, const SurrogateOutput<T>& out,
+void SurrogateCuda(const LossTerms& terms, const SurrogateInput<T>& in, const SurrogateOutput<T>& out,
                    void* stream) {
   if (in.tokens == 0) return;
   const auto blocks = static_cast<unsigned>((in.tokens + kThreads - 1) / kThreads);
-  SurrogateKernel<T><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(rule, in, out);
+  SurrogateKernel<T><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(terms, in, out);
   CheckCuda(cudaGetLastError(), "policy loss on the GPU");
 }
 
@@ -52,9 +52,9 @@ void DecisionSumsCuda(const MaskRule& rule, const SurrogateInput<T>& in, const T
   CheckCuda(cudaGetLastError(), "decision metrics on the GPU");
 }
 
-template void SurrogateCuda(const MaskRule&, const SurrogateInput<float>&, const SurrogateOutput<float>&,
+template void SurrogateCuda(const LossTerms&, const SurrogateInput<float>&, const SurrogateOutput<float>&,
                             void*);
-template void SurrogateCuda(const MaskRule&, const SurrogateInput<double>&, const SurrogateOutput<double>&,
+template void SurrogateCuda(const LossTerms&, const SurrogateInput<double>&, const SurrogateOutput<double>&,
                             void*);
 template void DecisionSumsCuda(const MaskRule&, const SurrogateInput<float>&, const float*, double*, void*);
 template void DecisionSumsCuda(const MaskRule&, const SurrogateInput<double>&, const double*, double*, void*);

@@ -57,41 +57,38 @@ AUGUR_HOST_DEVICE double KlSlope(ReferenceKl kind, double log_ratio) {
 }
 
 template <typename T>
-AUGUR_HOST_DEVICE TokenTerms TermsOf(const MaskRule& rule, const SurrogateInput<T>& in, int64_t t) {
-  TokenTerms terms;
+AUGUR_HOST_DEVICE TokenTerms TermsOf(const LossTerms& terms, const SurrogateInput<T>& in, int64_t t) {
+  TokenTerms out;
   const double weight = in.weight[t];
   const uint8_t flags = in.flags[t];
-  if (weight == 0 || (flags & kMissing)) return terms;
+  if (weight == 0 || (flags & kMissing)) return out;
   // Select, never multiply: a masked token's ratio may be infinite.
   const double advantage = in.advantage[t];
   if (advantage != 0 && (flags & kKept)) {
-    const double step = weight * CutRatio(rule, in.ratio[t]) * advantage;
-    terms.loss = -step;
-    terms.at_sampled = -step;
+    const double step = weight * CutRatio(terms.rule, in.ratio[t]) * advantage;
+    out.loss = -step;
+    out.at_sampled = -step;
   }
-  if (in.entropy_bonus != 0) {
-    terms.entropy_weight = weight * in.entropy_bonus;
-    terms.loss -= terms.entropy_weight * in.entropy[t];
+  if (terms.entropy_bonus != 0) {
+    out.entropy_weight = weight * terms.entropy_bonus;
+    out.loss -= out.entropy_weight * in.entropy[t];
   }
-  if (in.reference_kl != ReferenceKl::kNone) {
+  if (terms.reference_kl != ReferenceKl::kNone) {
     const double log_ratio = double{in.reference_logprob[t]} - double{in.policy[t * in.columns]};
-    terms.loss += weight * in.kl_coef * EstimateKl(in.reference_kl, log_ratio);
-    terms.at_sampled += weight * in.kl_coef * KlSlope(in.reference_kl, log_ratio);
+    out.loss += weight * terms.kl_coef * EstimateKl(terms.reference_kl, log_ratio);
+    out.at_sampled += weight * terms.kl_coef * KlSlope(terms.reference_kl, log_ratio);
   }
-  return terms;
+  return out;
 }
 
 // Writes everything SurrogateOutput holds for token t.
 template <typename T>
-AUGUR_HOST_DEVICE void WriteTerms(const MaskRule& rule, const SurrogateInput<T>& in,
+AUGUR_HOST_DEVICE void WriteTerms(const LossTerms& terms, const SurrogateInput<T>& in,
                                   const SurrogateOutput<T>& out, int64_t t) {
-  const TokenTerms terms = TermsOf(rule, in, t);
-  T* sparse = out.sparse + t * in.columns;
-  for (int c = 0; c < in.columns; ++c) sparse[c] = 0;
-  if (terms.at_sampled != 0) sparse[0] = static_cast<T>(terms.at_sampled);
-  out.loss[t] = static_cast<T>(terms.loss);
-  out.dense[t] = static_cast<T>(-terms.at_sampled);
-  out.entropy_weight[t] = static_cast<T>(terms.entropy_weight);
+  const TokenTerms token = TermsOf(terms, in, t);
+  out.loss[t] = static_cast<T>(token.loss);
+  out.dense[t] = static_cast<T>(-token.at_sampled);
+  out.entropy_weight[t] = static_cast<T>(token.entropy_weight);
 }
 
 // Adds token t to the sums of DecisionSum.

@@ -9,7 +9,7 @@ namespace augur {
 
 // d loss / d logits of a row is factor[row] times the row: unnormalised probabilities are pi but for a
 // factor, so that it is right already outside the support, and only the support is written. Per row the parts
-// are those of RowGradient, without an entropy term and without softcap.
+// are those of RowGradient, without an entropy term, a sparse part and softcap.
 //
 // `source` is that of RowGradient: rows move into the places of rows without a gradient.
 template <typename T>
@@ -17,7 +17,6 @@ struct UnnormalisedGradient {
   const T* log_sum_exp = nullptr;       // [rows]
   const T* reference = nullptr;         // [rows]
   const T* dense = nullptr;             // [rows]
-  const T* sparse = nullptr;            // [rows, columns]
   const T* support_logprobs = nullptr;  // [rows, columns] log pi of the support
   const T* scale = nullptr;             // one value on the same device that multiplies everything; null is 1
   const int32_t* source = nullptr;      // [rows] or null

@@ -22,7 +22,7 @@ void SettleRow(const LogitRows& rows, const UnnormalisedGradient<T>& parts, int6
   for (int c = 0; c < rows.columns; ++c) {
     const int64_t i = r * rows.columns + c;
     if (rows.support[i] < 0) continue;
-    Store(row.AtSupport(parts.support_logprobs[i], parts.sparse[i]), &gradient[rows.support[i]]);
+    Store(row.AtSupport(parts.support_logprobs[i], c == 0), &gradient[rows.support[i]]);
   }
   parts.factor[target] = row.factor;
 }

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) SettleKernel(LogitRows rows, Unnorma
   for (int c = threadIdx.x; c < rows.columns; c += kThreads) {
     const int64_t i = r * rows.columns + c;
     if (rows.support[i] < 0) continue;
-    gradient[rows.support[i]] = static_cast<E>(row.AtSupport(parts.support_logprobs[i], parts.sparse[i]));
+    gradient[rows.support[i]] = static_cast<E>(row.AtSupport(parts.support_logprobs[i], c == 0));
   }
   if (threadIdx.x == 0) parts.factor[target] = row.factor;
 }

@@ -27,7 +27,7 @@ HeadWants WantsOf(const Head& head);
 struct HeadOptions {
   // vocab_size is that of the whole model; rows of the weight behind it are padding and get no gradient. 0
   // takes all rows.
-  LossOptions loss;
+  LogitOptions logits;
   // Tokens per chunk; 0 chooses by the vocabulary so that a chunk's logits take about 1.2 GiB on CUDA and 96
   // MiB on the CPU. Larger chunks are faster, smaller ones need less memory.
   int64_t chunk = 0;
@@ -40,7 +40,7 @@ struct HeadOptions {
   // The process group over which the weight's rows are spread; empty: this process has all of them. Each rank
   // then passes its rows and bias, and the number of the first. Hidden states and all else are the same on
   // every rank, and so are the results; the hidden states' gradient is summed over ranks.
-  std::string group;
+  std::string group = {};
   int64_t vocab_start = 0;
 };
 

@@ -25,7 +25,7 @@ constexpr int64_t kRowMultiple = 128;    // GEMM tiles
 constexpr int64_t kAlignedElements = 8;  // 16 bytes of bf16: GEMMs and sweeps need rows that start so
 
 int64_t CheckedHeadVocabSize(const Head& head, const HeadOptions& options) {
-  const int64_t rows = head.weight.size(0), size = options.loss.vocab_size;
+  const int64_t rows = head.weight.size(0), size = options.logits.vocab_size;
   if (options.group.empty()) {
     if (size < 0 || size > rows) {
       throw Error("vocab_size", fmt::format("is {}, but the head has {} rows", size, rows),
@@ -76,7 +76,7 @@ int64_t CheckHead(const Head& head, const HeadOptions& options) {
     throw Error("chunk", fmt::format("is {}", options.chunk),
                 "pass a number of tokens, or leave it out for the default");
   }
-  CheckLossOptions(options.loss);
+  CheckLogitOptions(options.logits);
   return CheckedHeadVocabSize(head, options);
 }
 
@@ -89,12 +89,10 @@ Head ReadableHead(const Head& head) {
   return {readable(head.hidden), readable(head.weight), readable(head.bias)};
 }
 
-at::Tensor InertTokens(const RecordedTokens& recorded, const LossOptions& options) {
+at::Tensor InertTokens(const RecordedTokens& recorded, const LossTerms& terms) {
   at::Tensor inert = recorded.support_logprobs.select(1, 0).eq(-INFINITY);
   if (recorded.weights.defined()) inert.logical_or_(recorded.weights.eq(0));
-  if (options.entropy_bonus == 0 && options.reference_kl == ReferenceKl::kNone) {
-    inert.logical_or_(recorded.advantages.eq(0));
-  }
+  if (!terms.beyond_rule()) inert.logical_or_(recorded.advantages.eq(0));
   return inert;
 }
 
@@ -175,7 +173,7 @@ void HeadLogits::ForEachChunk(const RowOrder& order, const std::function<void(co
 LogitView HeadLogits::Logits(const at::Tensor& hidden, const at::Tensor& local_ids) {
   at::Tensor logits = buffer_.narrow(0, 0, hidden.size(0)).narrow(1, 0, shard_.count);
   ProductInto(logits, hidden, factor_.t(), bias_);
-  return {logits, local_ids, shard_.count, options_.loss.temperature, options_.loss.softcap};
+  return {logits, local_ids, shard_.count, options_.logits.temperature, options_.logits.softcap};
 }
 
 LogitView HeadLogits::Stats(const at::Tensor& hidden, const at::Tensor& local_ids, const TokenPass& pass,
@@ -183,7 +181,7 @@ LogitView HeadLogits::Stats(const at::Tensor& hidden, const at::Tensor& local_id
   const LogitView view = Logits(hidden, local_ids);
   const at::Tensor support_logits = SupportLogits(hidden, local_ids, pass.policy.scalar_type());
   ComputeRowStats(view, support_logits, pass, unnormalised);
-  if (parallel()) CombineRowStats(shard_, options_.loss, support_logits, pass);
+  if (parallel()) CombineRowStats(shard_, options_.logits, support_logits, pass);
   return view;
 }
 

@@ -20,7 +20,7 @@ Head ReadableHead(const Head& head);
 
 // Tokens without a gradient whatever the policy decides: of no weight, without record, or, where nothing else
 // is asked of them, without advantage. [T] bool.
-at::Tensor InertTokens(const RecordedTokens& recorded, const LossOptions& options);
+at::Tensor InertTokens(const RecordedTokens& recorded, const LossTerms& terms);
 
 // The order in which rows are worked through: inert tokens last, so that chunks are of one kind.
 struct RowOrder {

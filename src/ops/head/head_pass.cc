@@ -18,14 +18,14 @@ namespace {
 // What one chunk after the other uses.
 class HeadPass {
  public:
-  HeadPass(const MaskRule& rule, const Head& head, const RecordedTokens& recorded, const HeadOptions& options,
-           const HeadWants& wants, int64_t vocab_size)
-      : rule_(rule),
+  HeadPass(const LossTerms& terms, const Head& head, const RecordedTokens& recorded,
+           const HeadOptions& options, const HeadWants& wants, int64_t vocab_size)
+      : terms_(terms),
         head_(head),
         options_(options),
         wants_(wants),
         vocab_size_(vocab_size),
-        order_(wants.any() ? InertTokens(recorded, options.loss) : at::Tensor(), head.hidden.size(0)),
+        order_(wants.any() ? InertTokens(recorded, terms) : at::Tensor(), head.hidden.size(0)),
         logits_(head, options, vocab_size),
         pass_(StartTokenPass(recorded, ComputeType(head.hidden))) {
     for (at::Tensor* x :
@@ -52,7 +52,7 @@ class HeadPass {
     if (logits_.parallel() && wants_.hidden) {
       result.hidden_gradient = AllReduce(result.hidden_gradient, "sum", options_.group);
     }
-    result.loss = FinishTokenPass(rule_, options_.loss, pass_);
+    result.loss = FinishTokenPass(terms_, pass_);
     PutInOrder(&result.loss);
     return result;
   }
@@ -64,7 +64,7 @@ class HeadPass {
 
   // Whether the gradient can be had in one sweep; see UnnormalisedGradient.
   bool UsesUnnormalised() const {
-    return !logits_.parallel() && options_.loss.softcap == 0 && options_.loss.entropy_bonus == 0 &&
+    return !logits_.parallel() && options_.logits.softcap == 0 && terms_.entropy_bonus == 0 &&
            head_.hidden.scalar_type() != at::kHalf;
   }
 
@@ -81,7 +81,7 @@ class HeadPass {
   LogitView Decide(const Chunk& chunk, const Unnormalised& unnormalised = {}) {
     const LogitView view =
         logits_.Stats(chunk.hidden, local_ids_.narrow(0, chunk.begin, chunk.rows), chunk.pass, unnormalised);
-    DecideTokens(rule_, options_.loss, vocab_size_, chunk.pass);
+    DecideTokens(terms_, vocab_size_, chunk.pass);
     return view;
   }
 
@@ -91,8 +91,7 @@ class HeadPass {
     const at::Tensor source = at::empty({chunk.tokens()}, ints), count = at::empty({1}, ints);
     WithComputeType(chunk.dense.scalar_type(), [&]<typename T>(T) {
       const LiveRowsInput<T> in{chunk.dense.const_data_ptr<T>(), chunk.entropy_weight.const_data_ptr<T>(),
-                                chunk.sparse.const_data_ptr<T>(), chunk.tokens(),
-                                static_cast<int>(chunk.support.size(1))};
+                                chunk.tokens()};
       augur::Run(chunk.dense, LiveRowsCpu<T>, LiveRowsCuda<T>, in, source.mutable_data_ptr<int32_t>(),
                  count.mutable_data_ptr<int32_t>());
     });
@@ -140,7 +139,7 @@ class HeadPass {
     return rows;
   }
 
-  const MaskRule& rule_;
+  const LossTerms& terms_;
   const Head& head_;
   const HeadOptions& options_;
   const HeadWants wants_;
@@ -154,19 +153,19 @@ class HeadPass {
 
 }  // namespace
 
-HeadPassResult RunHeadPass(const MaskRule& rule, const Head& head, const RecordedTokens& recorded,
+HeadPassResult RunHeadPass(const LossTerms& terms, const Head& head, const RecordedTokens& recorded,
                            const HeadOptions& options, const HeadWants& wants) {
-  if (rule.outside_budget > 0) {  // decided once to find delta, and again under it
-    MaskRule first = rule;
-    first.outside_budget = 0;
+  if (terms.rule.outside_budget > 0) {  // decided once to find delta, and again under it
+    LossTerms first = terms;
+    first.rule.outside_budget = 0;
     const PolicyLoss seen = RunHeadPass(first, head, recorded, options, {}).loss;
-    const MaskRule spent = WithBudgetSpent(rule, seen.divergence, seen.flags, recorded.weights);
+    const LossTerms spent = WithBudgetSpent(terms, seen.divergence, seen.flags, recorded.weights);
     return RunHeadPass(spent, head, recorded, options, wants);
   }
   const int64_t vocab_size = CheckHead(head, options);
-  CheckRecordedTokens({"hidden", head.hidden}, recorded, options.loss, vocab_size);
+  CheckRecordedTokens({"hidden", head.hidden}, recorded, terms, vocab_size, options.logits.validate);
   const Head readable = ReadableHead(head);
-  HeadPassResult result = HeadPass(rule, readable, recorded, options, wants, vocab_size).Run();
+  HeadPassResult result = HeadPass(terms, readable, recorded, options, wants, vocab_size).Run();
   for (at::Tensor* gradient : {&result.hidden_gradient, &result.weight_gradient, &result.bias_gradient}) {
     if (gradient->defined()) *gradient = gradient->to(head.hidden.scalar_type());
   }

@@ -11,7 +11,7 @@ struct HeadPassResult {
   at::Tensor hidden_gradient, weight_gradient, bias_gradient;
 };
 
-HeadPassResult RunHeadPass(const MaskRule& rule, const Head& head, const RecordedTokens& recorded,
+HeadPassResult RunHeadPass(const LossTerms& terms, const Head& head, const RecordedTokens& recorded,
                            const HeadOptions& options, const HeadWants& wants);
 
 }  // namespace augur

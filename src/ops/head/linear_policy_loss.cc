@@ -13,6 +13,7 @@
 
 #include "kernels/head/scale.h"
 #include "ops/head/head_pass.h"
+#include "ops/head/loss_outputs.h"
 #include "ops/launch.h"
 #include "ops/value_error.h"
 
@@ -22,15 +23,18 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using WantedGradient = std::array<bool, 3>;  // gradients of hidden, weight, bias
-// loss, logprobs, entropy, ratio, divergence, direction, keep, flags, sums
-using LinearPolicyLossOutputs =
-    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-// The same, then the gradients; an empty tensor where not wanted.
-using GradientOutputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
-                                   Tensor, Tensor, Tensor>;
+using LossTuple = decltype(std::declval<LossOutputs>().Tuple());
+
+// In the order of the schema, behind LossOutputs; an empty tensor where not wanted.
+struct HeadLossGradients {
+  Tensor hidden, weight, bias;
+
+  auto Tuple() const { return std::make_tuple(hidden, weight, bias); }
+};
+using GradientTuple = decltype(std::tuple_cat(LossTuple(), std::declval<HeadLossGradients>().Tuple()));
 
 struct Arguments {
-  std::string_view rule;
+  LossTerms terms;
   Head head;
   RecordedTokens recorded;
   HeadOptions options;
@@ -44,13 +48,13 @@ Arguments Collect(const Tensor& hidden, const Tensor& weight, const OptionalTens
                   double entropy_bonus, double kl_coef, std::string_view reference_kl, bool validate,
                   c10::SymInt chunk, bool accumulate_float32, double grad_scale, std::string_view group,
                   c10::SymInt vocab_start) {
-  Arguments a{rule,
+  Arguments a{{ParseRule(rule), entropy_bonus, kl_coef,
+               ParseName<ReferenceKl>("reference_kl", "estimator", reference_kl)},
               {hidden, weight, bias.value_or(Tensor())},
               {support_ids, support_logprobs, advantages, weights.value_or(Tensor()),
                reference_logprobs.value_or(Tensor())},
               {}};
-  a.options.loss = {temperature, vocab_size.expect_int(),        softcap, entropy_bonus,
-                    kl_coef,     ParseReferenceKl(reference_kl), validate};
+  a.options.logits = {temperature, vocab_size.expect_int(), softcap, validate};
   a.options.chunk = chunk.expect_int();
   a.options.accumulate_float32 = accumulate_float32;
   a.options.grad_scale = grad_scale;
@@ -60,37 +64,12 @@ Arguments Collect(const Tensor& hidden, const Tensor& weight, const OptionalTens
 }
 
 HeadPassResult RunArguments(const Arguments& a, const WantedGradient& wanted) {
-  return RunHeadPass(ParseRule(a.rule), a.head, a.recorded, a.options, {wanted[0], wanted[1], wanted[2]});
+  return RunHeadPass(a.terms, a.head, a.recorded, a.options, {wanted[0], wanted[1], wanted[2]});
 }
 
-LinearPolicyLossOutputs LossOutputs(const PolicyLoss& r) {
-  // Copied: an output of an operator must not be a view of another.
-  return {r.loss,
-          r.policy.sampled().contiguous(),
-          r.policy.entropy,
-          r.ratio,
-          r.divergence,
-          r.direction,
-          r.keep,
-          r.flags,
-          r.sums};
-}
-
-// Empty tensors stand for gradients that were not wanted.
-std::array<Tensor, 3> GradientsOf(const HeadPassResult& r, const Tensor& hidden) {
+HeadLossGradients GradientsOf(const HeadPassResult& r, const Tensor& hidden) {
   const auto or_empty = [&](const Tensor& x) { return x.defined() ? x : at::empty({0}, hidden.options()); };
   return {or_empty(r.hidden_gradient), or_empty(r.weight_gradient), or_empty(r.bias_gradient)};
-}
-
-LinearPolicyLossOutputs MetaOutputs(const Tensor& hidden) {
-  const auto type = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto make = [&](c10::SymIntArrayRef shape, at::ScalarType dtype) {
-    return at::empty_symint(shape, hidden.options().dtype(dtype));
-  };
-  const auto token = [&](at::ScalarType dtype) { return make({hidden.sym_size(0)}, dtype); };
-  return {make({}, type),   token(type),      token(type),
-          token(type),      token(type),      token(type),
-          token(at::kBool), token(at::kByte), make({c10::SymInt(kDecisionSums)}, at::kDouble)};
 }
 
 // A gradient like x where wanted, else an empty tensor.
@@ -99,7 +78,7 @@ Tensor MetaGradient(const Tensor& hidden, const OptionalTensor& x, bool wanted) 
   return at::empty({0}, hidden.options());
 }
 
-// The loss and whatever else is visible, then the three gradients.
+// The outputs, then the three gradients.
 using GradientCall = std::function<torch::autograd::variable_list(const WantedGradient&)>;
 
 // gradient * factor, in the gradient's own memory.
@@ -155,32 +134,30 @@ struct Operators;
 
 template <typename... Args>
 struct Operators<Arguments(Args...)> {
-  static LinearPolicyLossOutputs Loss(Args... args) {
-    return ReportingValueErrors([&] { return LossOutputs(RunArguments(Collect(args...), {}).loss); });
+  static LossTuple Loss(Args... args) {
+    return ReportingValueErrors([&] { return OutputsOf(RunArguments(Collect(args...), {}).loss).Tuple(); });
   }
 
-  static GradientOutputs LossAndGradients(Args... args, WantedGradient wanted) {
+  static GradientTuple LossAndGradients(Args... args, WantedGradient wanted) {
     return ReportingValueErrors([&] {
       const Arguments a = Collect(args...);
       const HeadPassResult r = RunArguments(a, wanted);
-      return std::tuple_cat(LossOutputs(r.loss), GradientsOf(r, a.head.hidden));
+      return std::tuple_cat(OutputsOf(r.loss).Tuple(), GradientsOf(r, a.head.hidden).Tuple());
     });
   }
 
-  static LinearPolicyLossOutputs LossMeta(Args... args) {
-    return MetaOutputs(std::get<0>(std::tie(args...)));
-  }
+  static LossTuple LossMeta(Args... args) { return MetaOutputsOf(std::get<0>(std::tie(args...))).Tuple(); }
 
-  static GradientOutputs LossAndGradientsMeta(Args... args, WantedGradient wanted) {
+  static GradientTuple LossAndGradientsMeta(Args... args, WantedGradient wanted) {
     const auto all = std::tie(args...);
     const Tensor& hidden = std::get<0>(all);
-    return std::tuple_cat(MetaOutputs(hidden),
+    return std::tuple_cat(MetaOutputsOf(hidden).Tuple(),
                           std::make_tuple(MetaGradient(hidden, hidden, wanted[0]),
                                           MetaGradient(hidden, std::get<1>(all), wanted[1]),
                                           MetaGradient(hidden, std::get<2>(all), wanted[2])));
   }
 
-  static LinearPolicyLossOutputs LossAutograd(Args... args) {
+  static LossTuple LossAutograd(Args... args) {
     const auto all = std::tie(args...);
     const Tensor &hidden = std::get<0>(all), &weight = std::get<1>(all);
     const OptionalTensor& bias = std::get<2>(all);
@@ -192,11 +169,9 @@ struct Operators<Arguments(Args...)> {
       return LossOperator().call(args...);
     }
     const GradientCall call = [&](const WantedGradient& wanted) {
-      return std::apply([](const auto&... t) { return torch::autograd::variable_list{t...}; },
-                        GradientOperator().call(args..., wanted));
+      return ListOf(GradientOperator().call(args..., wanted));
     };
-    const auto v = LinearPolicyLossFunction::apply(hidden, weight, bias, call);
-    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]};
+    return TupleOf<LossTuple>(LinearPolicyLossFunction::apply(hidden, weight, bias, call));
   }
 
   static auto LossOperator() {
@@ -218,15 +193,15 @@ using HeadOperators = Operators<decltype(Collect)>;
 
 }  // namespace
 
-PolicyLoss ComputeLinearPolicyLoss(const MaskRule& rule, const Head& head, const RecordedTokens& recorded,
+PolicyLoss ComputeLinearPolicyLoss(const LossTerms& terms, const Head& head, const RecordedTokens& recorded,
                                    const HeadOptions& options) {
-  if (!WantsOf(head).any()) return RunHeadPass(rule, head, recorded, options, {}).loss;
+  if (!WantsOf(head).any()) return RunHeadPass(terms, head, recorded, options, {}).loss;
   PolicyLoss result;
   const GradientCall call = [&](const WantedGradient& wanted) {
-    const HeadPassResult r = RunHeadPass(rule, head, recorded, options, {wanted[0], wanted[1], wanted[2]});
+    const HeadPassResult r = RunHeadPass(terms, head, recorded, options, {wanted[0], wanted[1], wanted[2]});
     result = r.loss;
-    const std::array<Tensor, 3> gradients = GradientsOf(r, head.hidden);
-    return torch::autograd::variable_list{r.loss.loss, gradients[0], gradients[1], gradients[2]};
+    const HeadLossGradients gradients = GradientsOf(r, head.hidden);
+    return torch::autograd::variable_list{r.loss.loss, gradients.hidden, gradients.weight, gradients.bias};
   };
   const OptionalTensor bias = head.bias.defined() ? OptionalTensor(head.bias) : std::nullopt;
   result.loss = LinearPolicyLossFunction::apply(head.hidden, head.weight, bias, call)[0];

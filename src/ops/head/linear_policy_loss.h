@@ -14,7 +14,7 @@ namespace augur {
 
 // The masked policy loss on the logits hidden weight' + bias; its gradient reaches hidden, weight and bias,
 // whichever require one. The K+1 support logits are dot products of their own, accumulated in float32.
-PolicyLoss ComputeLinearPolicyLoss(const MaskRule& rule, const Head& head, const RecordedTokens& recorded,
+PolicyLoss ComputeLinearPolicyLoss(const LossTerms& terms, const Head& head, const RecordedTokens& recorded,
                                    const HeadOptions& options);
 
 }  // namespace augur

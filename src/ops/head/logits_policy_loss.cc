@@ -17,7 +17,7 @@ at::Tensor ReadableLogits(const at::Tensor& logits) {
   return (widen ? detached.to(at::kFloat) : detached).contiguous();
 }
 
-int64_t CheckedVocabSize(const LossOptions& options, int64_t columns) {
+int64_t CheckedVocabSize(const LogitOptions& options, int64_t columns) {
   if (options.vocab_size < 0 || options.vocab_size > columns) {
     throw Error("vocab_size",
                 fmt::format("is {}, but the logits have {} columns", options.vocab_size, columns),
@@ -28,46 +28,39 @@ int64_t CheckedVocabSize(const LossOptions& options, int64_t columns) {
 
 }  // namespace
 
-PolicyLossForward PolicyLossForwardImpl(const MaskRule& rule, const at::Tensor& logits,
-                                        const RecordedTokens& recorded, const LossOptions& options) {
+PolicyLossForward PolicyLossForwardImpl(const LossTerms& terms, const at::Tensor& logits,
+                                        const RecordedTokens& recorded, const LogitOptions& options) {
   CheckRows({"logits", logits}, "[T, V]");
-  CheckLossOptions(options);
+  CheckLogitOptions(options);
   const int64_t vocab_size = CheckedVocabSize(options, logits.size(1));
-  CheckRecordedTokens({"logits", logits}, recorded, options, vocab_size);
+  CheckRecordedTokens({"logits", logits}, recorded, terms, vocab_size, options.validate);
   const TokenPass pass = StartTokenPass(recorded, ComputeType(logits));
   const LogitView view{ReadableLogits(logits), pass.support, vocab_size, options.temperature,
                        options.softcap};
   ComputeRowStats(view, at::Tensor(), pass);
-  DecideTokens(rule, options, vocab_size, pass);
-  if (rule.outside_budget > 0) {
-    DecideTokens(WithBudgetSpent(rule, pass.divergence, pass.flags, pass.weights), options, vocab_size, pass);
+  DecideTokens(terms, vocab_size, pass);
+  if (terms.rule.outside_budget > 0) {
+    DecideTokens(WithBudgetSpent(terms, pass.divergence, pass.flags, pass.weights), vocab_size, pass);
   }
-  return {FinishTokenPass(rule, options, pass),
-          pass.log_sum_exp,
-          pass.dense,
-          pass.entropy_weight,
-          pass.sparse,
-          pass.support};
+  return {FinishTokenPass(terms, pass),
+          {pass.log_sum_exp, pass.entropy, pass.dense, pass.entropy_weight, pass.support}};
 }
 
 at::Tensor PolicyLossBackwardImpl(const at::Tensor& grad_loss, const at::Tensor& logits,
-                                  const at::Tensor& support, const at::Tensor& log_sum_exp,
-                                  const at::Tensor& entropy, const at::Tensor& dense,
-                                  const at::Tensor& entropy_weight, const at::Tensor& sparse,
-                                  double temperature, int64_t vocab_size, double softcap) {
+                                  const SavedRows& saved, const LogitOptions& options) {
   const at::Tensor readable = ReadableLogits(logits);
   TokenPass pass;
-  pass.support = support;
-  pass.log_sum_exp = log_sum_exp;
-  pass.entropy = entropy;
-  pass.dense = dense;
-  pass.entropy_weight = entropy_weight;
-  pass.sparse = sparse;
+  pass.support = saved.support;
+  pass.log_sum_exp = saved.log_sum_exp;
+  pass.entropy = saved.entropy;
+  pass.dense = saved.dense;
+  pass.entropy_weight = saved.entropy_weight;
   GradientTarget target;
   target.gradient = at::empty_like(readable);
-  target.scale = grad_loss.to(log_sum_exp.scalar_type()).contiguous();
-  ComputeRowGradient({readable, support, vocab_size == 0 ? logits.size(1) : vocab_size, temperature, softcap},
-                     pass, target);
+  target.scale = grad_loss.to(saved.log_sum_exp.scalar_type()).contiguous();
+  const int64_t vocab_size = options.vocab_size == 0 ? logits.size(1) : options.vocab_size;
+  ComputeRowGradient({readable, saved.support, vocab_size, options.temperature, options.softcap}, pass,
+                     target);
   return target.gradient.to(logits.scalar_type());
 }
 

@@ -7,26 +7,26 @@
 
 namespace augur {
 
+// What the backward needs, all of the compute type (float32, or float64 for float64 logits).
+struct SavedRows {
+  at::Tensor log_sum_exp, entropy;   // [T]
+  at::Tensor dense, entropy_weight;  // [T]
+  at::Tensor support;                // [T, M] int32
+};
+
 struct PolicyLossForward {
   PolicyLoss result;
-  // What the backward needs, all of the compute type (float32, or float64 for float64 logits).
-  at::Tensor log_sum_exp;     // [T]
-  at::Tensor dense;           // [T]
-  at::Tensor entropy_weight;  // [T]
-  at::Tensor sparse;          // [T, M]
-  at::Tensor support;         // [T, M] int32
+  SavedRows saved;
 };
 
 // logits [T, V] in bf16, fp16, fp32 or fp64.
-PolicyLossForward PolicyLossForwardImpl(const MaskRule& rule, const at::Tensor& logits,
-                                        const RecordedTokens& recorded, const LossOptions& options);
+PolicyLossForward PolicyLossForwardImpl(const LossTerms& terms, const at::Tensor& logits,
+                                        const RecordedTokens& recorded, const LogitOptions& options);
 
 // d loss / d logits times grad_loss, of the logits' shape and type: the gradient of the loss with decisions
 // held fixed. Rows without a contribution get exact zeros.
+// `options` are the forward's.
 at::Tensor PolicyLossBackwardImpl(const at::Tensor& grad_loss, const at::Tensor& logits,
-                                  const at::Tensor& support, const at::Tensor& log_sum_exp,
-                                  const at::Tensor& entropy, const at::Tensor& dense,
-                                  const at::Tensor& entropy_weight, const at::Tensor& sparse,
-                                  double temperature, int64_t vocab_size, double softcap);
+                                  const SavedRows& saved, const LogitOptions& options);
 
 }  // namespace augur

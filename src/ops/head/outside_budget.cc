@@ -17,4 +17,11 @@ MaskRule WithBudgetSpent(const MaskRule& rule, const at::Tensor& divergence, con
   return spent;
 }
 
+LossTerms WithBudgetSpent(const LossTerms& terms, const at::Tensor& divergence, const at::Tensor& flags,
+                          const at::Tensor& weights) {
+  LossTerms spent = terms;
+  spent.rule = WithBudgetSpent(terms.rule, divergence, flags, weights);
+  return spent;
+}
+
 }  // namespace augur

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "mask/rule.h"
+#include "mask/loss_terms.h"
 
 namespace augur {
 
@@ -12,5 +12,8 @@ namespace augur {
 // device.
 MaskRule WithBudgetSpent(const MaskRule& rule, const at::Tensor& divergence, const at::Tensor& flags,
                          const at::Tensor& weights);
+// The same with the terms' rule.
+LossTerms WithBudgetSpent(const LossTerms& terms, const at::Tensor& divergence, const at::Tensor& flags,
+                          const at::Tensor& weights);
 
 }  // namespace augur

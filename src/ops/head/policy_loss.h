@@ -4,32 +4,22 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
-
 #include "kernels/head/surrogate.h"
-#include "mask/rule.h"
+#include "mask/loss_terms.h"
 
 namespace augur {
 
-// What shapes the loss in addition to the rule.
-struct LossOptions {
+// How logits are read.
+struct LogitOptions {
   // Logits are divided by this, the temperature the tokens were sampled at.
   double temperature = 1;
   // Real vocabulary; columns of the logits behind it are padding and are never read. 0 takes all columns.
   int64_t vocab_size = 0;
   // Logits pass through softcap * tanh(logit / softcap) first; 0 leaves them.
   double softcap = 0;
-  // The loss falls by this times the entropy of every token's distribution.
-  double entropy_bonus = 0;
-  // The loss grows by this times the estimate `reference_kl` of KL(pi || reference) at the sampled token.
-  double kl_coef = 0;
-  ReferenceKl reference_kl = ReferenceKl::kNone;
   // Check the recorded values, too; on CUDA this waits for the device.
   bool validate = true;
 };
-
-// "none", "k1", "k2" or "k3"; throws Error with the nearest name otherwise.
-ReferenceKl ParseReferenceKl(std::string_view name);
 
 // The recorded side of a batch. Tokens without a support (id -1 in column 0) are left out of the loss and
 // counted.
@@ -38,7 +28,7 @@ struct RecordedTokens {
   at::Tensor support_logprobs;    // [T, M]
   at::Tensor advantages;          // [T]
   at::Tensor weights;             // [T]; undefined: the mean over the tokens that have a support
-  at::Tensor reference_logprobs;  // [T]; needed where reference_kl is not kNone
+  at::Tensor reference_logprobs;  // [T]; needed where the terms have a reference_kl
 };
 
 // What a policy makes of tokens and their supports, at the temperature asked for.

@@ -44,7 +44,7 @@ DecideInput<T> DecideInputOf(const TokenPass& pass, int64_t vocab_size) {
 }
 
 template <typename T>
-SurrogateInput<T> SurrogateInputOf(const LossOptions& options, const TokenPass& pass) {
+SurrogateInput<T> SurrogateInputOf(const TokenPass& pass) {
   SurrogateInput<T> in;
   in.behaviour = ConstDataOrNull<T>(pass.behaviour);
   in.policy = ConstDataOrNull<T>(pass.policy);
@@ -57,15 +57,12 @@ SurrogateInput<T> SurrogateInputOf(const LossOptions& options, const TokenPass& 
   in.reference_logprob = ConstDataOrNull<T>(pass.reference);
   in.tokens = pass.tokens();
   in.columns = static_cast<int>(pass.support.size(1));
-  in.entropy_bonus = options.entropy_bonus;
-  in.kl_coef = options.kl_coef;
-  in.reference_kl = options.reference_kl;
   return in;
 }
 
 }  // namespace
 
-void CheckLossOptions(const LossOptions& options) {
+void CheckLogitOptions(const LogitOptions& options) {
   if (!(options.temperature > 0) || !std::isfinite(options.temperature)) {
     throw Error("temperature", fmt::format("is {}", options.temperature),
                 "pass the temperature the tokens were sampled at, above 0");
@@ -75,8 +72,8 @@ void CheckLossOptions(const LossOptions& options) {
   }
 }
 
-void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorded, const LossOptions& options,
-                         int64_t vocab_size) {
+void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorded, const LossTerms& terms,
+                         int64_t vocab_size, bool validate) {
   const int64_t tokens = first.tensor.size(0);
   CheckShape({"support_ids", recorded.support_ids}, {tokens, -1});
   CheckShape({"support_logprobs", recorded.support_logprobs}, recorded.support_ids.sizes());
@@ -93,7 +90,7 @@ void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorde
   }
   if (recorded.reference_logprobs.defined()) {
     CheckShape({"reference_logprobs", recorded.reference_logprobs}, {tokens});
-  } else if (options.reference_kl != ReferenceKl::kNone) {
+  } else if (terms.reference_kl != ReferenceKl::kNone) {
     throw Error("reference_logprobs", "are missing, and the reference KL needs them",
                 "pass the reference model's log-probs of the sampled tokens, or set reference_kl to none");
   }
@@ -114,7 +111,7 @@ void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorde
                    {"advantages", recorded.advantages},
                    {"weights", recorded.weights},
                    {"reference_logprobs", recorded.reference_logprobs}});
-  if (options.validate) {
+  if (validate) {
     CheckSupportIds(recorded.support_ids, recorded.support_logprobs, vocab_size);
     CheckSupportLogprobs(recorded.support_logprobs, at::Tensor(), vocab_size, "support_logprobs");
     CheckFinite({"advantages", recorded.advantages});
@@ -175,7 +172,6 @@ TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type) {
        {&pass.ratio, &pass.divergence, &pass.direction, &pass.loss, &pass.dense, &pass.entropy_weight}) {
     *per_token = at::empty({pass.tokens()}, floats);
   }
-  pass.sparse = at::empty(pass.support.sizes(), floats);
   pass.flags = at::empty({pass.tokens()}, floats.dtype(at::kByte));
   return pass;
 }
@@ -191,15 +187,14 @@ void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, co
   });
 }
 
-void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
-                  const TokenPass& pass) {
+void DecideTokens(const LossTerms& terms, int64_t vocab_size, const TokenPass& pass) {
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
-    Run(pass.policy, DecideCpu<T>, DecideCuda<T>, rule, DecideInputOf<T>(pass, vocab_size),
+    Run(pass.policy, DecideCpu<T>, DecideCuda<T>, terms.rule, DecideInputOf<T>(pass, vocab_size),
         DecideOutput<T>{DataOrNull<T>(pass.ratio), DataOrNull<T>(pass.divergence),
                         DataOrNull<T>(pass.direction), DataOrNull<uint8_t>(pass.flags)});
-    Run(pass.policy, SurrogateCpu<T>, SurrogateCuda<T>, rule, SurrogateInputOf<T>(options, pass),
+    Run(pass.policy, SurrogateCpu<T>, SurrogateCuda<T>, terms, SurrogateInputOf<T>(pass),
         SurrogateOutput<T>{DataOrNull<T>(pass.loss), DataOrNull<T>(pass.dense),
-                           DataOrNull<T>(pass.entropy_weight), DataOrNull<T>(pass.sparse)});
+                           DataOrNull<T>(pass.entropy_weight)});
   });
 }
 
@@ -223,9 +218,8 @@ at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& p
     Run(view.logits, UnnormalisedGradientCpu<T>, UnnormalisedGradientCuda<T>, RowsOf(view, rows),
         UnnormalisedGradient<T>{ConstDataOrNull<T>(pass.log_sum_exp),
                                 ConstDataOrNull<T>(unnormalised.reference), ConstDataOrNull<T>(pass.dense),
-                                ConstDataOrNull<T>(pass.sparse), ConstDataOrNull<T>(pass.policy),
-                                ConstDataOrNull<T>(target.scale), ConstDataOrNull<int32_t>(target.source),
-                                DataOrNull<T>(factor)});
+                                ConstDataOrNull<T>(pass.policy), ConstDataOrNull<T>(target.scale),
+                                ConstDataOrNull<int32_t>(target.source), DataOrNull<T>(factor)});
   });
   return factor;
 }
@@ -234,11 +228,11 @@ LogProbs LogProbsOf(const TokenPass& pass) {
   return {pass.policy, pass.tail_mass, pass.tail_square, pass.entropy};
 }
 
-PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, const TokenPass& pass) {
+PolicyLoss FinishTokenPass(const LossTerms& terms, const TokenPass& pass) {
   PolicyLoss result;
   result.sums = at::empty({kDecisionSums}, pass.policy.options().dtype(at::kDouble));
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
-    Run(pass.policy, DecisionSumsCpu<T>, DecisionSumsCuda<T>, rule, SurrogateInputOf<T>(options, pass),
+    Run(pass.policy, DecisionSumsCpu<T>, DecisionSumsCuda<T>, terms.rule, SurrogateInputOf<T>(pass),
         ConstDataOrNull<T>(pass.loss), DataOrNull<double>(result.sums));
   });
   // Copied: an output of an operator must not be a view of another.

@@ -10,10 +10,10 @@
 namespace augur {
 
 // Throws Error where the options, or what is recorded for `first` (an argument with one row per token), break
-// their contract. With options.validate the recorded values are checked against the vocabulary, too.
-void CheckLossOptions(const LossOptions& options);
-void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorded, const LossOptions& options,
-                         int64_t vocab_size);
+// their contract. With `validate` the recorded values are checked against the vocabulary, too.
+void CheckLogitOptions(const LogitOptions& options);
+void CheckRecordedTokens(const NamedTensor& first, const RecordedTokens& recorded, const LossTerms& terms,
+                         int64_t vocab_size, bool validate);
 
 // Everything known about T tokens, filled step by step. All floats are of one type, float32 or float64.
 struct TokenPass {
@@ -31,7 +31,7 @@ struct TokenPass {
   at::Tensor flags;                         // [T] uint8
   // Loss terms, and the parts of the gradient that RowGradient takes.
   at::Tensor loss, dense, entropy_weight;  // [T]
-  at::Tensor sparse;                       // [T, M]
+  at::Tensor sparse;                       // [T, M]; undefined in a loss
 
   int64_t tokens() const { return support.size(0); }
   // The tokens [begin, begin + count) as views.
@@ -63,8 +63,7 @@ struct Unnormalised {
 void ComputeRowStats(const LogitView& view, const at::Tensor& support_logits, const TokenPass& pass,
                      const Unnormalised& unnormalised = {});
 // Fills decisions, loss terms and gradient parts from the statistics.
-void DecideTokens(const MaskRule& rule, const LossOptions& options, int64_t vocab_size,
-                  const TokenPass& pass);
+void DecideTokens(const LossTerms& terms, int64_t vocab_size, const TokenPass& pass);
 
 struct GradientTarget {
   at::Tensor gradient;           // [rows, width] of the logits' type and layout; may be the logits
@@ -81,6 +80,6 @@ at::Tensor ComputeUnnormalisedGradient(const LogitView& view, const TokenPass& p
 // The statistics as a caller gets to see them.
 LogProbs LogProbsOf(const TokenPass& pass);
 // The sums over all tokens, and everything a caller gets to see.
-PolicyLoss FinishTokenPass(const MaskRule& rule, const LossOptions& options, const TokenPass& pass);
+PolicyLoss FinishTokenPass(const LossTerms& terms, const TokenPass& pass);
 
 }  // namespace augur

@@ -19,7 +19,7 @@ at::Tensor LocalSupport(const at::Tensor& support, const VocabShard& shard) {
 
 // With L a rank's log-sum-exp, m the largest of them and e = exp(L - m), the whole vocabulary's sums are
 // those of e times the rank's own.
-void CombineRowStats(const VocabShard& shard, const LossOptions& options, const at::Tensor& support_logits,
+void CombineRowStats(const VocabShard& shard, const LogitOptions& options, const at::Tensor& support_logits,
                      const TokenPass& pass) {
   const at::Tensor max = AllReduce(pass.log_sum_exp, "max", shard.group);
   const at::Tensor shift = pass.log_sum_exp - max;

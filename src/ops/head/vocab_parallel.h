@@ -22,7 +22,7 @@ at::Tensor LocalSupport(const at::Tensor& support, const VocabShard& shard);
 
 // Turns the statistics of this rank's logits into those of all, the same on each rank. support_logits [T, M]
 // holds this rank's and 0 elsewhere.
-void CombineRowStats(const VocabShard& shard, const LossOptions& options, const at::Tensor& support_logits,
+void CombineRowStats(const VocabShard& shard, const LogitOptions& options, const at::Tensor& support_logits,
                      const TokenPass& pass);
 
 }  // namespace augur

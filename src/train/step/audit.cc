@@ -43,7 +43,7 @@ void Audit::Finish(StepMetrics* metrics) {
   const auto start = Clock::now();
   Sums s;
   if (!tokens_.empty() || !Ranks::World().alone()) {  // every rank makes as many passes
-    const TokenScores after = ScoreTokens(model_, samples_, {&loss_.rule, 1}, loss_).front();
+    const TokenScores after = ScoreTokens(model_, samples_, {&loss_.terms.rule, 1}, loss_).front();
     for (const Token& token : tokens_) {
       const double change = after.divergence[token.place] - token.divergence;
       ++s.outside;

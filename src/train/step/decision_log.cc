@@ -140,17 +140,17 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
     record.reward = experience.rewards[place];
     record.advantage = sample.advantage;
     record.finish = FinishReasonName(rollout.finish);
-    record.rule = FormatRule(loss_.rule);
-    record.delta = loss_.rule.delta;
+    record.rule = FormatRule(loss_.terms.rule);
+    record.delta = loss_.terms.rule.delta;
     const auto columns = static_cast<size_t>(rollout.support.columns);
     const std::vector<float>& anchor = sample.anchor.empty() ? rollout.support.logprobs : sample.anchor;
     for (size_t t = 0; t < rollout.tokens.size(); ++t) {
       const std::vector<double> mu = Widen(std::span(anchor).subspan(t * columns, columns));
       const std::vector<double> pi = Widen(std::span(chosen.policy).subspan(t * columns, columns));
       const TokenView view{
-          mu, pi, sample.advantage, loss_.vocab_size, chosen.tail_square[t], chosen.tail_mass[t]};
+          mu, pi, sample.advantage, loss_.logits.vocab_size, chosen.tail_square[t], chosen.tail_mass[t]};
       const std::span<const int32_t> ids = std::span(rollout.support.ids).subspan(t * columns, columns);
-      record.tokens.push_back(DescribeToken(loss_.rule, view, ids, token_text));
+      record.tokens.push_back(DescribeToken(loss_.terms.rule, view, ids, token_text));
     }
     records_.push_back(std::move(record));
   }

@@ -41,18 +41,17 @@ StepLoss MakeStepLoss(const RlConfig& config, int64_t vocab_size) {
   const AlgorithmSection& a = config.algorithm;
   const OptimizerFields& o = config.train.optimizer;
   return {.kind = a.loss,
-          .rule = RuleOf(config),
+          .terms = {.rule = RuleOf(config),
+                    .entropy_bonus = a.entropy_bonus,
+                    .kl_coef = a.kl_coef,
+                    .reference_kl = a.kl_coef != 0 ? Estimator(a.kl_estimator) : ReferenceKl::kNone},
           .clip_low = a.loss_clip_low,
           .clip_high = a.loss_clip_high,
           .tis_cap = a.tis_cap,
           .own_anchor = a.anchor == Anchor::kRecomputed,
           .aggregation = a.aggregation,
           .horizon = a.horizon > 0 ? a.horizon : config.rollout.max_tokens,
-          .entropy_bonus = a.entropy_bonus,
-          .kl_coef = a.kl_coef,
-          .kl = Estimator(a.kl_estimator),
-          .temperature = config.rollout.temperature,
-          .vocab_size = vocab_size,
+          .logits = {.temperature = config.rollout.temperature, .vocab_size = vocab_size, .validate = false},
           .micro_tokens = o.micro_tokens,
           .load_balance_coef = a.load_balance_coef,
           .replay_routing = config.rollout.replay_routing,
@@ -238,15 +237,15 @@ void Learner::AddAnchors(MinibatchShare* share) const {
 void Learner::SpendOutsideBudget(std::span<const TrainSample> samples, StepMetrics* metrics) {
   const double budget = config_.mask.rule.outside_budget;
   if (budget == 0 || !config_.algorithm.UsesMask()) return;
-  loss_.rule.outside_budget = 0;
-  const TokenScores scores = ScoreTokens(model_, samples, {&loss_.rule, 1}, loss_).front();
+  loss_.terms.rule.outside_budget = 0;
+  const TokenScores scores = ScoreTokens(model_, samples, {&loss_.terms.rule, 1}, loss_).front();
   std::vector<double> divergences;
   for (size_t i = 0; i < scores.flags.size(); ++i) {
     if (!(scores.flags[i] & kMissing)) divergences.push_back(scores.divergence[i]);
   }
   divergences = GatherValues(ranks_, divergences);
-  loss_.rule.delta = DeltaForBudget(std::move(divergences), budget);
-  metrics->AddMean("mask/delta", loss_.rule.delta, 1);
+  loss_.terms.rule.delta = DeltaForBudget(std::move(divergences), budget);
+  metrics->AddMean("mask/delta", loss_.terms.rule.delta, 1);
 }
 
 void Learner::Learn(int64_t step, const Experience& experience, const LearnHooks& hooks,

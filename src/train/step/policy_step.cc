@@ -22,24 +22,12 @@
 namespace augur {
 namespace {
 
-HeadOptions MakeHeadOptions(const StepLoss& loss) {
-  HeadOptions options;
-  options.loss.temperature = loss.temperature;
-  options.loss.vocab_size = loss.vocab_size;
-  options.loss.entropy_bonus = loss.entropy_bonus;
-  options.loss.kl_coef = loss.kl_coef;
-  options.loss.reference_kl = loss.kl_coef != 0 ? loss.kl : ReferenceKl::kNone;
-  options.loss.validate = false;  // the engine of this process recorded the values
-  return options;
-}
-
 // What the model makes of the supports, without gradient, from the hidden states of a forward.
 LogProbs ScoreBatch(const Model& model, const at::Tensor& hidden, const MicroBatch& batch,
                     const StepLoss& loss) {
   const at::NoGradGuard no_grad;
-  const HeadOptions options = MakeHeadOptions(loss);
-  return ComputeLogProbs({hidden, model.head, {}}, batch.recorded.support_ids, options,
-                         InertTokens(batch.recorded, options.loss));
+  return ComputeLogProbs({hidden, model.head, {}}, batch.recorded.support_ids, {.logits = loss.logits},
+                         InertTokens(batch.recorded, loss.terms));
 }
 
 // GSPO through plain weights: measured from today's own log-probs every token's ratio is 1, and the
@@ -129,7 +117,7 @@ PolicyLoss HeadLoss(const Model& model, const at::Tensor& hidden, const MicroBat
   if (loss.kind == LossKind::kGspo) {
     const SequenceRatios ratios =
         MakeSequenceRatios(batch, ScoreBatch(model, hidden, batch, loss).support, loss);
-    out = ComputeLinearPolicyLoss(loss.rule, head, ratios.recorded, MakeHeadOptions(loss));
+    out = ComputeLinearPolicyLoss(loss.terms, head, ratios.recorded, {.logits = loss.logits});
     AddSums(out, total);
     total->sums[kSumMasked] += ratios.masked;
     total->sums[kSumOutside] += ratios.masked;
@@ -138,7 +126,7 @@ PolicyLoss HeadLoss(const Model& model, const at::Tensor& hidden, const MicroBat
     total->sums[kSumCutRatio] += ratios.ratio - tokens;
     total->sums[kSumLogRatio] += ratios.log_ratio;
   } else {
-    out = ComputeLinearPolicyLoss(loss.rule, head, batch.recorded, MakeHeadOptions(loss));
+    out = ComputeLinearPolicyLoss(loss.terms, head, batch.recorded, {.logits = loss.logits});
     AddSums(out, total);
   }
   return out;
@@ -156,7 +144,7 @@ PolicyLoss MicroStep(const Model& model, const MicroBatch& batch, const StepLoss
   at::Tensor whole = out.loss;
   if (BalancesLoad(model, loss)) whole = AddLoadBalance(model, forward, loss, choices, whole, total);
   if (at::GradMode::is_enabled()) torch::autograd::backward({whole});
-  total->reference_kl += ReferenceKlSum(out, batch.recorded, loss.kl);
+  total->reference_kl += ReferenceKlSum(out, batch.recorded, loss.terms.reference_kl);
   return out;
 }
 
@@ -280,7 +268,7 @@ ExpertChoices MinibatchChoices(const Model& model, const MinibatchShare& share, 
 }  // namespace
 
 bool HasGradient(const TrainSample& sample, const StepLoss& loss) {
-  return sample.advantage != 0 || loss.entropy_bonus != 0 || loss.kl_coef != 0 || loss.load_balance_coef != 0;
+  return sample.advantage != 0 || loss.terms.beyond_rule() || loss.load_balance_coef != 0;
 }
 
 MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss, const Ranks& ranks) {

@@ -7,7 +7,7 @@
 
 #include "config/options.h"
 #include "kernels/head/surrogate.h"
-#include "mask/rule.h"
+#include "mask/loss_terms.h"
 #include "model/model.h"
 #include "ops/parallel/ranks.h"
 #include "train/step/batch.h"
@@ -15,26 +15,22 @@
 
 namespace augur {
 
-// What defines the loss of a step: -Σ w M r A under `rule`, but for gspo.
-//   masked  `rule` is the configured mask
+// What defines the loss of a step: -Σ w M r A under `terms.rule` with its other terms, but for gspo.
+//   masked  the rule is the configured mask
 //   gspo    -Σ w s A over responses whose ratio s = exp(mean of log π - log μ) is not clipped, that is, not
 //           beyond 1 + clip_high with A > 0 nor below 1 - clip_low with A < 0; the gradient takes s as fixed
-//   cispo   `rule` masks nothing and cuts the ratio at 1 + clip_high, a fixed factor
-//   tis     likewise at tis_cap. Where the samples carry an anchor of their own, `rule` is the configured
+//   cispo   the rule masks nothing and cuts the ratio at 1 + clip_high, a fixed factor
+//   tis     likewise at tis_cap. Where the samples carry an anchor of their own, the rule is the configured
 //           mask, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
 struct StepLoss {
   LossKind kind = LossKind::kMasked;
-  MaskRule rule;
+  LossTerms terms = {};
   double clip_low = 0.2, clip_high = 0.28;
   double tis_cap = 2;
   bool own_anchor = false;
   Aggregation aggregation = Aggregation::kTokenMean;
   int64_t horizon = 0;
-  double entropy_bonus = 0;
-  double kl_coef = 0;
-  ReferenceKl kl = ReferenceKl::kNone;
-  double temperature = 1;
-  int64_t vocab_size = 0;  // rows of the head that are tokens; 0: all. The rest is padding
+  LogitOptions logits = {.validate = false};  // the engine of this process recorded the values
   int64_t micro_tokens = 16384;
   double load_balance_coef = 0;
   bool replay_routing = false;  // tokens go through the experts recorded with them

@@ -19,9 +19,7 @@ Rollout AsRollout(const SftExample& example) {
 // With advantage 0 the policy term vanishes, and the estimate k1 = log π - log ref of the distance to a
 // reference of log-prob 0, taken with the factor -1, is the cross-entropy.
 StepLoss CrossEntropy(int64_t micro_tokens, const ForwardOptions& forward) {
-  return {.rule = PresetRule("none"),
-          .kl_coef = -1,
-          .kl = ReferenceKl::kK1,
+  return {.terms = {.rule = PresetRule("none"), .kl_coef = -1, .reference_kl = ReferenceKl::kK1},
           .micro_tokens = micro_tokens,
           .forward = forward};
 }

@@ -17,7 +17,7 @@ void Append(const at::Tensor& values, std::vector<T>* out) {
 
 std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSample> samples,
                                      std::span<const MaskRule> rules, const StepLoss& loss) {
-  const int64_t vocab_size = loss.vocab_size > 0 ? loss.vocab_size : model.head.size(0);
+  const int64_t vocab_size = loss.logits.vocab_size > 0 ? loss.logits.vocab_size : model.head.size(0);
   std::vector<TokenScores> scores(rules.size());
   ForEachScored(model, samples, loss, [&](const MicroBatch& batch, const LogProbs& policy) {
     for (size_t r = 0; r < rules.size(); ++r) {

@@ -38,7 +38,7 @@ struct Case {
   int64_t vocab, width;
   std::vector<E> logits;
   std::vector<int32_t> support;
-  std::vector<T> support_logits, dense, sparse;
+  std::vector<T> support_logits, dense;
 
   Case(int64_t vocab, int seed) : vocab(vocab), width((vocab + 7) / 8 * 8) {
     std::mt19937 random(seed);
@@ -52,7 +52,6 @@ struct Case {
         const bool unused = r == 1 && c > 2;
         support.push_back(unused ? -1 : ids[c]);
         support_logits.push_back(unused ? 0 : static_cast<T>(Value(logits[r * width + ids[c]])));
-        sparse.push_back(unused ? 0 : static_cast<T>(normal(random)));
       }
       dense.push_back(r == 3 ? 0 : static_cast<T>(normal(random)));
     }
@@ -66,10 +65,7 @@ struct Case {
     for (int64_t j = 0; j < vocab; ++j) {
       out[j] = dense[r] * std::exp(Value(logits[r * width + j]) / kTemperature) / sum / kTemperature;
     }
-    for (int c = 0; c < kColumns; ++c) {
-      if (support[r * kColumns + c] >= 0)
-        out[support[r * kColumns + c]] += sparse[r * kColumns + c] / kTemperature;
-    }
+    out[support[r * kColumns]] -= dense[r] / kTemperature;
     return out;
   }
 };
@@ -89,7 +85,7 @@ class UnnormalisedGradientTest : public testing::TestWithParam<Device> {
     const Device device = GetParam();
     DeviceArray<E> logits(device, c.logits);
     DeviceArray<int32_t> support(device, c.support), places(device, source), overflowed(device, {0});
-    DeviceArray<T> support_logits(device, c.support_logits), dense(device, c.dense), sparse(device, c.sparse);
+    DeviceArray<T> support_logits(device, c.support_logits), dense(device, c.dense);
     const std::vector<T> zeros(kRows * kColumns);
     DeviceArray<T> log_sum_exp(device, zeros), entropy(device, zeros), mass(device, zeros),
         square(device, zeros), logprobs(device, zeros), reference(device, zeros), factor(device, zeros);
@@ -97,14 +93,10 @@ class UnnormalisedGradientTest : public testing::TestWithParam<Device> {
                    support.data(), kColumns, kTemperature, 0};
     const RowStats<T> stats{support_logits.data(), log_sum_exp.data(), entropy.data(),   mass.data(),
                             square.data(),         logprobs.data(),    reference.data(), overflowed.data()};
-    const UnnormalisedGradient<T> parts{log_sum_exp.data(),
-                                        reference.data(),
-                                        dense.data(),
-                                        sparse.data(),
-                                        logprobs.data(),
-                                        nullptr,
-                                        source.empty() ? nullptr : places.data(),
-                                        factor.data()};
+    const UnnormalisedGradient<T> parts{
+        log_sum_exp.data(), reference.data(), dense.data(),
+        logprobs.data(),    nullptr,          source.empty() ? nullptr : places.data(),
+        factor.data()};
     device == Device::kCpu ? RowStatsCpu(rows, stats) : RowStatsCuda(rows, stats, nullptr);
     if (overflowed.ToHost()[0] != 0) return false;
     rows.rows = source.empty() ? kRows : static_cast<int64_t>(source.size());

@@ -26,9 +26,9 @@ constexpr int64_t kTokens = 37, kWidth = 24, kVocab = 53, kPadding = 7, kColumns
 
 HeadOptions Options(double temperature, int64_t chunk = 0) {
   HeadOptions options;
-  options.loss.temperature = temperature;
-  options.loss.vocab_size = kVocab;
-  options.loss.validate = false;
+  options.logits.temperature = temperature;
+  options.logits.vocab_size = kVocab;
+  options.logits.validate = false;
   options.chunk = chunk;
   return options;
 }
@@ -64,7 +64,7 @@ at::Tensor Mixed(const LogProbs& x, const at::Tensor& ids) {
 }
 
 void ExpectEqualPlainTorch(const HeadOptions& options, const at::Tensor& inert) {
-  const double temperature = options.loss.temperature;
+  const double temperature = options.logits.temperature;
   const Head head = MakeHead(at::kDouble);
   const at::Tensor ids = MakeIds();
   const auto call = [&](auto function) {
@@ -115,7 +115,7 @@ TEST(LogProbs, AreTheSameWithAndWithoutGradientAndInTheLoss) {
     recorded.advantages = at::randn({kTokens});
     const at::Tensor inert = at::arange(kTokens).remainder(4).eq(1);
     recorded.advantages.masked_fill_(inert, 0);
-    const PolicyLoss loss = ComputeLinearPolicyLoss(PresetRule("clip"), head, recorded, Options(0.9));
+    const PolicyLoss loss = ComputeLinearPolicyLoss({PresetRule("clip")}, head, recorded, Options(0.9));
     const LogProbs sorted = ComputeLogProbs(head, ids, Options(0.9), inert);
     EXPECT_TRUE(with_gradient.support.equal(plain.support));
     for (const LogProbs* other : {&with_gradient, &loss.policy, &sorted}) {

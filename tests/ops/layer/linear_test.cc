@@ -49,8 +49,8 @@ TEST_P(BfloatProductTest, HeadWithGradients) {
   constexpr int64_t kVocab = 90;
   const at::Tensor ids = at::arange(kRows, at::kInt).unsqueeze(1);
   HeadOptions options;
-  options.loss.vocab_size = kVocab;
-  options.loss.validate = false;
+  options.logits.vocab_size = kVocab;
+  options.logits.validate = false;
   for (const int64_t chunk : {0, 16}) {
     options.chunk = chunk;
     ExpectEqual(

@@ -20,9 +20,9 @@ TEST(Audit, SharesAreOfTheTokensTheyNameAndKeptOnesGrowOrFall) {
   for (size_t i = 0; i < rollouts.size(); ++i)
     samples.push_back({.rollout = &rollouts[i], .advantage = i % 2 == 0 ? 1.0 : -1.0, .place = i});
   StepLoss loss;
-  loss.rule = PresetRule("predictive-kl-exact");
+  loss.terms.rule = PresetRule("predictive-kl-exact");
   Audit audit(model, loss);
-  const auto score = [&] { return ScoreTokens(model, samples, {&loss.rule, 1}, loss).front(); };
+  const auto score = [&] { return ScoreTokens(model, samples, {&loss.terms.rule, 1}, loss).front(); };
   const TokenScores before = score();
   AccumulateMinibatch(model, optimizer, samples, loss,
                       [&](const MicroBatch& batch, const PolicyLoss& out) { audit.See(batch, out); });
