@@ -22,7 +22,7 @@ RunLock::RunLock(const std::filesystem::path& run) {
   std::error_code fault;
   std::filesystem::create_directories(run, fault);
   if (fault) throw Error(run.string(), "cannot make the run directory: " + fault.message(), "set run.dir");
-  const std::filesystem::path path = run / ".lock";
+  const std::filesystem::path path = run / kRunLockFile;
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) throw Error(path.string(), std::strerror(errno), "check the permissions of the run directory");
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
@@ -42,6 +42,14 @@ RunLock::RunLock(const std::filesystem::path& run) {
   }
   throw Error(path.string(), fmt::format("cannot lock the run directory: {}", std::strerror(error)),
               "set run.dir to a directory of another file system");
+}
+
+void RunLock::Mark(const std::string& text) const {
+  if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) == std::ssize(text) &&
+      ::fsync(fd_) == 0) {
+    return;
+  }
+  throw Error(kRunLockFile, std::strerror(errno), "make room in the run directory");
 }
 
 RunLock::~RunLock() {

@@ -79,6 +79,28 @@ def test_ranks_that_read_other_files_are_refused_before_the_first_step(tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shard", ["none", "states"])
+def test_a_run_directory_that_is_not_shared_is_refused_before_the_first_step(tmp_path, guesser, shard):
+    """Two machines with working directories of their own, and a relative run.dir."""
+    config = tmp_path / "run.yaml"
+    text = long_config(tmp_path, guesser, "run", parallel__shard=shard).read_text()
+    config.write_text(text.replace(str(tmp_path / "run"), "runs/here"))
+    for rank in ("0", "1"):
+        (tmp_path / rank).mkdir()
+    (tmp_path / "augur_in_folder.py").write_text(
+        "import os, runpy\n"
+        f"os.chdir(os.path.join({str(tmp_path)!r}, os.environ['RANK']))\n"
+        "runpy.run_module('augur', run_name='__main__', alter_sys=True)\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += [tmp_path / "augur_in_folder.py", "train", config]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+    here = tmp_path / "1" / "runs" / "here"
+    assert done.returncode != 0 and f"rank 1: run.dir: {here} is not the first rank's run directory" in done.stderr
+    assert not list(tmp_path.glob("*/runs/here/metrics.jsonl"))
+
+
+@pytest.mark.slow
 def test_sigterm_to_torchrun_saves_and_ends_all(tmp_path, guesser):
     process = start_ranks(2, "train", long_config(tmp_path, guesser, "run", train__steps=100000, checkpoint__every=0))
     wait_for_step(tmp_path / "run", 2, process)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/bytes.h"
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -52,22 +53,33 @@ void SyncDirectory(const fs::path& directory) {
   ::close(fd);
 }
 
-void WriteManifest(const fs::path& directory) {
+FileSum SumOf(const fs::path& path) {
+  const MappedFile file(path);
+  return {file.bytes().size(), FileChecksum(file)};
+}
+
+void WriteManifest(const fs::path& directory, const FileSums& known) {
   Json files = Json::object();
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const MappedFile file(entry.path());
-    files[entry.path().filename().string()] = {{"size", file.bytes().size()}, {"xxh64", FileChecksum(file)}};
+    const std::string name = entry.path().filename().string();
+    const auto found = known.find(name);
+    const FileSum sum = found == known.end() ? SumOf(entry.path()) : found->second;
+    files[name] = {{"size", sum.size}, {"xxh64", sum.checksum}};
   }
   WriteFileAtomically(directory / kCheckpointManifest, Json{{"files", files}}.dump(2) + "\n");
 }
 
-std::optional<std::string> WhyFileDamaged(const fs::path& path, const Json& entry) {
+enum class Check { kAll, kSmallFiles };
+constexpr uint64_t kSmallFile = 1 << 16;
+
+std::optional<std::string> WhyFileDamaged(const fs::path& path, const Json& entry, Check check) {
   const std::string name = path.filename().string();
   if (!fs::is_regular_file(path)) return name + " is missing";
   const MappedFile file(path);
   if (entry.at("size").get<uint64_t>() != file.bytes().size()) {
     return fmt::format("{} has {} bytes instead of {}", name, file.bytes().size(), entry.at("size").dump());
   }
+  if (check == Check::kSmallFiles && file.bytes().size() > kSmallFile) return std::nullopt;
   if (entry.at("xxh64").get<std::string>() != FileChecksum(file)) return name + " fails its checksum";
   return std::nullopt;
 }
@@ -130,8 +142,8 @@ Error CheckpointStore::GiveUp(int64_t step, const std::exception& fault) const {
                                  PathOf(steps.back()).string()));
 }
 
-void CheckpointStore::Publish(int64_t step, int64_t keep) const {
-  WriteManifest(Unfinished(step));
+void CheckpointStore::Publish(int64_t step, int64_t keep, const FileSums& known) const {
+  WriteManifest(Unfinished(step), known);
   SyncDirectory(Unfinished(step));
   Point(step);  // first: a checkpoint behind the pointer would belong to a line that was left
   fs::rename(Unfinished(step), PathOf(step));
@@ -147,7 +159,9 @@ void CheckpointStore::Publish(int64_t step, int64_t keep) const {
   }
 }
 
-std::optional<std::string> WhyDamaged(const fs::path& checkpoint) {
+namespace {
+
+std::optional<std::string> FindDamage(const fs::path& checkpoint, Check check) {
   const fs::path path = checkpoint / kCheckpointManifest;
   if (!fs::is_regular_file(path)) return "manifest.json is missing";
   try {
@@ -155,12 +169,84 @@ std::optional<std::string> WhyDamaged(const fs::path& checkpoint) {
     const Json& files = RequireKey(manifest, "files", path.string());
     for (const auto& [name, entry] : files.items()) {
       if (name.find('/') != std::string::npos) return "manifest.json names a file elsewhere";
-      if (const auto why = WhyFileDamaged(checkpoint / name, entry)) return why;
+      if (const auto why = WhyFileDamaged(checkpoint / name, entry, check)) return why;
     }
     return files.empty() ? std::optional<std::string>("manifest.json lists no files") : std::nullopt;
   } catch (const std::exception& fault) {
     return fault.what();
   }
+}
+
+// The rank that wrote the file: of tensors-R-of-N.safetensors rank R - 1, as long as N are here.
+int WriterOf(const std::string& name, int ranks) {
+  constexpr std::string_view kPart = "tensors-";
+  int number = 1;
+  if (name.starts_with(kPart)) {
+    std::from_chars(name.data() + kPart.size(), name.data() + name.size(), number);
+  }
+  return (number - 1) % ranks;
+}
+
+// `mine` of every rank, put together.
+FileSums GatherSums(const Ranks& ranks, const FileSums& mine) {
+  ByteWriter out;
+  for (const auto& [name, sum] : mine) {
+    out.Put(name);
+    out.Put(sum.size);
+    out.Put(sum.checksum);
+  }
+  FileSums all;
+  for (const std::string& bytes : ranks.GatherBytes(out.bytes())) {
+    for (ByteReader in(bytes); !in.done();) {
+      std::string name;
+      in.Get(&name);
+      FileSum& sum = all[name];
+      sum.size = in.Next<uint64_t>();
+      in.Get(&sum.checksum);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<std::string> WhyDamaged(const fs::path& checkpoint) {
+  return FindDamage(checkpoint, Check::kAll);
+}
+
+FileSums SumFilesTogether(const Ranks& ranks, const fs::path& checkpoint) {
+  FileSums mine;
+  ranks.Together([&] {
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint)) {
+      const std::string name = entry.path().filename().string();
+      if (WriterOf(name, ranks.size()) == ranks.rank()) mine[name] = SumOf(entry.path());
+    }
+  });
+  return GatherSums(ranks, mine);
+}
+
+std::optional<std::string> CheckpointStore::WhyDamaged(const fs::path& checkpoint) const {
+  const auto found = damaged_.find(checkpoint);
+  if (found != damaged_.end()) return found->second;
+  return FindDamage(checkpoint, Ranks::World().alone() ? Check::kAll : Check::kSmallFiles);
+}
+
+bool CheckpointStore::CheckTogether(const Ranks& ranks, const fs::path& checkpoint) {
+  if (ranks.alone()) return true;  // WhyDamaged has read everything
+  std::string why;
+  ranks.Together([&] {
+    const Json manifest = ParseJson(ReadFile(checkpoint / kCheckpointManifest), checkpoint.string());
+    int file = 0;
+    for (const auto& [name, entry] : manifest.at("files").items()) {
+      if (file++ % ranks.size() != ranks.rank()) continue;
+      const auto found = WhyFileDamaged(checkpoint / name, entry, Check::kAll);
+      if (found && why.empty()) why = *found;
+    }
+  });
+  for (const std::string& found : ranks.GatherBytes(why)) {
+    if (!found.empty()) damaged_[checkpoint] = found;
+  }
+  return !damaged_.contains(checkpoint);
 }
 
 std::optional<fs::path> CheckpointStore::FindCurrent(

@@ -10,11 +10,13 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 
@@ -22,15 +24,33 @@ inline constexpr const char* kOtherCheckpoint = "resume from another checkpoint 
 inline constexpr const char* kCheckpointConfig = "config.yaml";
 inline constexpr const char* kCheckpointTensors = "tensors.safetensors";
 
+// What a manifest holds of each file, by name.
+struct FileSum {
+  uint64_t size = 0;
+  std::string checksum;
+};
+using FileSums = std::map<std::string, FileSum>;
+
+// Of a checkpoint's files, the same on every rank, which all call it: each reads those it has written.
+FileSums SumFilesTogether(const Ranks& ranks, const std::filesystem::path& checkpoint);
+
 class CheckpointStore {
  public:
   explicit CheckpointStore(const std::filesystem::path& run);
+
+  // Why the checkpoint cannot be used, or nothing. Where there are several ranks, of large files only what
+  // their sizes say, and what CheckTogether has found.
+  std::optional<std::string> WhyDamaged(const std::filesystem::path& checkpoint) const;
+  // Each rank reads some of the checkpoint's large files and compares their checksums. Every rank calls it.
+  // Returns whether the checkpoint is whole.
+  bool CheckTogether(const Ranks& ranks, const std::filesystem::path& checkpoint);
 
   // Makes an empty directory, Unfinished(step), for a checkpoint's files (without subdirectories), which
   // Publish makes a checkpoint of. `keep` newest remain then; 0 keeps all.
   void Begin(int64_t step) const;
   std::filesystem::path Unfinished(int64_t step) const;
-  void Publish(int64_t step, int64_t keep) const;
+  // Files whose sizes and checksums are not in `known` are read for them.
+  void Publish(int64_t step, int64_t keep, const FileSums& known = {}) const;
   // Removes what was begun and could not be finished because of `fault` (disk full, ...), and says which
   // checkpoint is then the newest.
   Error GiveUp(int64_t step, const std::exception& fault) const;
@@ -59,6 +79,7 @@ class CheckpointStore {
 
  private:
   std::filesystem::path directory_;
+  std::map<std::filesystem::path, std::string> damaged_;  // found by CheckTogether
 };
 
 // Why the checkpoint cannot be used, or nothing: each file of the manifest is there with its size and

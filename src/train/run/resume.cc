@@ -187,7 +187,7 @@ ResumePlan Resume::GoOn(const Changes& config_changes) const {
                 "moves aside what is here");
   }
   if (BeganElsewhere(line_)) {  // and has saved nothing of its own yet
-    if (const auto why = WhyDamaged(line_->resume)) {
+    if (const auto why = store_.WhyDamaged(line_->resume)) {
       throw Error(line_->resume, fmt::format("{}, and the run began there", *why),
                   "go on from another checkpoint with run.resume=PATH, or begin anew with run.resume=never");
     }
@@ -220,7 +220,8 @@ ResumePlan Resume::Plan(const Changes& config_changes, const Changes& data_chang
   plan.begins = Line{request, ""};
   plan.leaves_all = true;
   if (!requested) return plan;
-  if (const auto why = WhyDamaged(*requested)) throw Error(requested->string(), *why, CheckpointsHere());
+  if (const auto why = store_.WhyDamaged(*requested))
+    throw Error(requested->string(), *why, CheckpointsHere());
   plan.checkpoint = requested;
   const fs::path home = requested->parent_path();
   const fs::path own = fs::weakly_canonical(fs::absolute(store_.directory()));

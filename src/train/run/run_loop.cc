@@ -5,9 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <optional>
+#include <random>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -109,7 +113,7 @@ class Loop {
   const RunSetup& setup_;
   StepWork& work_;
   const fs::path run_;
-  const CheckpointStore store_;
+  CheckpointStore store_;
   const std::vector<FileFingerprint> data_;  // the first rank's
   const Json model_config_;
   int64_t step_ = 0;  // finished ones
@@ -207,7 +211,8 @@ void Loop::RefuseChangesToNothing(const ResumePlan& plan) const {
 void Loop::Begin() {
   ExpectSameSetup();
   std::optional<Resume> resume;
-  const ResumePlan plan = MakePlan(&resume);
+  ResumePlan plan = MakePlan(&resume);
+  while (plan.checkpoint && !store_.CheckTogether(ranks_, *plan.checkpoint)) plan = MakePlan(&resume);
   if (plan.checkpoint) {
     Load(*plan.checkpoint, !plan.other_rollouts);
   } else if (work_.EvaluationDue(0)) {
@@ -385,7 +390,8 @@ void Loop::Save() {
   try {
     ranks_.OnFirst([&] { store_.Begin(step_); });
     ranks_.Together([&] { WriteState(store_.Unfinished(step_)); });
-    ranks_.OnFirst([&] { store_.Publish(step_, setup_.checkpoint.keep); });
+    const FileSums sums = SumFilesTogether(ranks_, store_.Unfinished(step_));
+    ranks_.OnFirst([&] { store_.Publish(step_, setup_.checkpoint.keep, sums); });
   } catch (const FailedElsewhere& fault) {
     if (ranks_.first()) store_.GiveUp(step_, fault);
     throw;
@@ -431,6 +437,36 @@ void WarnOfUnusedGpu(const RunSection& run) {
   }
 }
 
+// Whether the run directory that this process sees is the one that holds `mark`. What another machine has
+// just written may come a little later.
+bool SeesMark(const fs::path& run, const std::string& mark) {
+  constexpr auto kWait = std::chrono::seconds(5);
+  for (const auto start = Clock::now(); Clock::now() - start < kWait;) {
+    std::ifstream file(run / kRunLockFile);
+    if (std::string found; std::getline(file, found) && found == mark) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return false;
+}
+
+// A run directory of each machine's own would fail at the first checkpoint.
+void ExpectSharedDirectory(const Ranks& ranks, const fs::path& run, const std::optional<RunLock>& lock) {
+  if (ranks.alone()) return;
+  std::string mark;
+  ranks.OnFirst([&] {
+    std::random_device random;
+    mark = fmt::format("{:08x}{:08x}", random(), random());
+    lock->Mark(mark);
+  });
+  mark = ranks.FromFirst(mark);
+  ranks.Together([&] {
+    if (SeesMark(run, mark)) return;
+    throw Error("run.dir",
+                fmt::format("{} is not the first rank's run directory", fs::absolute(run).string()),
+                "set run.dir to a directory that all machines share");
+  });
+}
+
 }  // namespace
 
 RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make) {
@@ -449,6 +485,7 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
     RefuseFilesOfOthers(setup.run.dir);
     WarnOfUnusedGpu(setup.run);
   });
+  ExpectSharedDirectory(ranks, setup.run.dir, lock);
   StepWork* work = nullptr;
   try {
     ranks.Together([&] {
