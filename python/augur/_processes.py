@@ -46,7 +46,7 @@ def _backends() -> str:
 
 @functools.cache
 def _group_of_all() -> dist.ProcessGroup:
-    """The group that torch was given, or one beside it where that sends nothing from a CPU, as "nccl" alone."""
+    """The group that torch was given, or one next to it where that sends nothing from a CPU, as "nccl" alone."""
     if _backends() == dist.get_backend_config():
         return dist.group.WORLD
     return dist.new_group(backend=_backends())
@@ -59,7 +59,14 @@ def is_first() -> bool:
 
 @GROUP_MAKER
 def _divide(count: int, names: object, size: int) -> None:
-    """The names of this rank's two groups: its neighbours, one of `count` groups, and those at its place in theirs."""
+    text = _divided(count)[: size - 1]
+    ctypes.memmove(names, text, len(text))
+
+
+@functools.cache
+def _divided(count: int) -> bytes:
+    """The names of this rank's two groups: its neighbours, one of `count` groups, and those at its place in theirs.
+    Made once, since torch keeps connections and threads of each group until the process ends."""
     ranks = dist.get_world_size()
     width = ranks // count
     mine = ""
@@ -67,8 +74,7 @@ def _divide(count: int, names: object, size: int) -> None:
         group = dist.new_group(list(members), backend=_backends())
         if dist.get_rank() in members:
             mine += group.group_name + "\n"
-    text = mine.encode()[: size - 1]
-    ctypes.memmove(names, text, len(text))
+    return mine.encode()
 
 
 def _parts(ranks: int, width: int) -> list[range]:

@@ -49,7 +49,7 @@ class Laboratory {
                              {.keep_columns = !config.reward.python.empty()})),
         scorer_(MakeScorer(config.reward)),
         model_(LoadModel(config.model.path, TrainerType(config.model.precision), RunDevice(config.run))),
-        learner_(config_, model_, std::nullopt, text_.vocab_size()),
+        learner_(config_, model_, nullptr, text_.vocab_size()),
         start_(model_, learner_.optimizer()),
         engine_(model_, MakeEngineOptions(config, model_.embedding.device())) {
     const int64_t groups =

@@ -116,7 +116,7 @@ struct DataSection {
       "(prompts, completions, **columns) or verl's (data_source, solution_str, ground_truth, extra_info). "  \
       "Empty: none.")                                                                                        \
   KEY(int64_t, workers, 0, AtLeast(0).AtMost(1024).MayChange(),                                              \
-      "Processes that run it while generation goes on; 0: one per core, 8 at most.")                         \
+      "Processes that run it while generation goes on; 0: one per core, 8 at most; processes of one machine share its cores.")                         \
   KEY(double, timeout_s, 30, Above(0), "Seconds it may take for one response.")                              \
   KEY(std::string, interpreter, "", kAny,                                                                    \
       "The Python that runs it. Empty: the one that runs Augur, or that Augur was set up with.")             \
@@ -152,7 +152,7 @@ struct RewardSection {
   KEY(double, memory_share, 0.5, Above(0).AtMost(1),                                                         \
       "Share of the memory that is free when generation begins which keys and values may take; with "        \
       "staleness on a GPU, when the run begins.")                                                            \
-  KEY(int64_t, max_batch, 0, AtLeast(0), "Most sequences decoded at once; 0 takes what fits.")
+  KEY(int64_t, max_batch, 0, AtLeast(0), "Most sequences decoded at once; 0 takes what fits, 256 at most.")
 struct RolloutSection {
   AUGUR_ROLLOUT_KEYS(AUGUR_KEY_MEMBER)
   void Fields(FieldList& list);
@@ -211,7 +211,7 @@ struct AlgorithmSection {
   KEY(StateDtype, optimizer_dtype, StateDtype::kFp32, kAny, "What AdamW's two states are kept in.")          \
   KEY(GradientDtype, gradient_dtype, GradientDtype::kFp32, kAny,                                             \
       "What gradients are added up in over micro-batches and ranks; bf16 is rounded at random, so that "     \
-      "sums keep their mean; with fp64 their order does not matter.")                                        \
+      "sums keep their mean, and without effect where parallel.shard divides gradients; with fp64 their order does not matter.")                                        \
   KEY(ActivationCheckpoint, checkpoint_activations, ActivationCheckpoint::kNone, kAny,                       \
       "Which activations the backward computes again.")                                                      \
   KEY(int64_t, micro_tokens, 16384, AtLeast(1),                                                              \

@@ -21,7 +21,7 @@ namespace augur {
 namespace {
 
 constexpr uint64_t kAdapterStream = 0x6C6F726100000000;  // "lora": apart from other uses of the same seed
-// A larger base is kept in the machine's memory: a GPU that has no room for two copies reads it from there,
+// A larger base is kept in host memory: a GPU that has no room for two copies reads it from there,
 // in a second or two of each update.
 constexpr int64_t kMostBaseOnGpu = int64_t{32} << 30;
 constexpr int64_t kExpertsAtOnce = 16;  // that are merged together, in float32

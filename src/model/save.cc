@@ -1,5 +1,7 @@
 #include "model/save.h"
 
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -8,6 +10,7 @@
 #include "base/hub.h"
 #include "formats/safetensors.h"
 #include "model/weight_cast.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 namespace {
@@ -47,18 +50,60 @@ std::vector<std::vector<StoredTensor>> SplitIntoShards(const std::vector<StoredT
   return shards;
 }
 
-void WriteShard(const fs::path& path, const std::vector<StoredTensor>& shard) {
-  std::vector<TensorSource> sources;
-  for (const StoredTensor& tensor : shard) sources.push_back(MakeSource(tensor));
-  WriteSafetensors(path, std::move(sources), {{"format", "pt"}});
+// The part of the store that each parameter is in; the final norm is in none.
+std::map<const c10::TensorImpl*, size_t> PartsOf(const Model& model) {
+  std::map<const c10::TensorImpl*, size_t> parts;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    for (const at::Tensor& parameter : LayerParameters(model.layers[i])) {
+      parts[parameter.unsafeGetTensorImpl()] = i;
+    }
+  }
+  parts[model.embedding.unsafeGetTensorImpl()] = EmbeddingPart(model);
+  if (!model.config.tied_head) parts[model.head.unsafeGetTensorImpl()] = HeadPart(model);
+  return parts;
 }
 
+class ModelWriter {
+ public:
+  ModelWriter(const Model& model, LayerStore* store) : store_(store) {
+    if (store_ != nullptr) parts_ = PartsOf(model);
+  }
+
+  // On the first rank of those that share the store.
+  void OnFirst(const std::function<void()>& work) const {
+    return store_ == nullptr ? work() : Ranks::World().OnFirst(work);
+  }
+
+  void WriteShard(const fs::path& path, const std::vector<StoredTensor>& shard) const {
+    std::set<size_t> needed;
+    for (const StoredTensor& tensor : shard) {
+      const auto part = parts_.find(tensor.parameter.unsafeGetTensorImpl());
+      if (part != parts_.end()) needed.insert(part->second);
+    }
+    std::vector<std::unique_ptr<PartUse>> there;
+    for (auto part = needed.begin(); part != needed.end();) {
+      const size_t now = *part++;
+      const int64_t next = part == needed.end() ? -1 : static_cast<int64_t>(*part);
+      there.push_back(std::make_unique<PartUse>(store_, now, next));
+    }
+    OnFirst([&] {
+      std::vector<TensorSource> sources;
+      for (const StoredTensor& tensor : shard) sources.push_back(MakeSource(tensor));
+      WriteSafetensors(path, std::move(sources), {{"format", "pt"}});
+    });
+  }
+
+ private:
+  LayerStore* const store_;
+  std::map<const c10::TensorImpl*, size_t> parts_;
+};
+
 // Writes the weights and returns the names of the files.
-std::set<std::string> WriteWeights(const std::vector<StoredTensor>& tensors, const fs::path& directory,
-                                   int64_t shard_bytes) {
+std::set<std::string> WriteWeights(const ModelWriter& writer, const std::vector<StoredTensor>& tensors,
+                                   const fs::path& directory, int64_t shard_bytes) {
   const auto shards = SplitIntoShards(tensors, shard_bytes);
   if (shards.size() == 1) {
-    WriteShard(directory / kSingleFile, shards.front());
+    writer.WriteShard(directory / kSingleFile, shards.front());
     return {kSingleFile};
   }
   std::set<std::string> files = {kIndexFile};
@@ -66,7 +111,7 @@ std::set<std::string> WriteWeights(const std::vector<StoredTensor>& tensors, con
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    WriteShard(directory / name, shards[i]);
+    writer.WriteShard(directory / name, shards[i]);
     files.insert(name);
     for (const StoredTensor& tensor : shards[i]) {
       map[tensor.name] = name;
@@ -74,7 +119,7 @@ std::set<std::string> WriteWeights(const std::vector<StoredTensor>& tensors, con
     }
   }
   const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  WriteFileAtomically(directory / kIndexFile, index.dump(2) + "\n");
+  writer.OnFirst([&] { WriteFileAtomically(directory / kIndexFile, index.dump(2) + "\n"); });
   return files;
 }
 
@@ -97,13 +142,18 @@ Json SavedConfig(const Model& model) {
 
 }  // namespace
 
-void SaveModel(const Model& model, const fs::path& directory, int64_t shard_bytes) {
-  std::error_code fault;
-  fs::create_directories(directory, fault);
-  if (fault) throw Error(directory.string(), "cannot make the directory: " + fault.message(), "");
-  const std::set<std::string> files = WriteWeights(StoredTensors(model), directory, shard_bytes);
-  RemoveOtherWeights(directory, files);
-  WriteFileAtomically(directory / "config.json", SavedConfig(model).dump(2) + "\n");
+void SaveModel(const Model& model, const fs::path& directory, int64_t shard_bytes, LayerStore* store) {
+  const ModelWriter writer(model, store);
+  writer.OnFirst([&] {
+    std::error_code fault;
+    fs::create_directories(directory, fault);
+    if (fault) throw Error(directory.string(), "cannot make the directory: " + fault.message(), "");
+  });
+  const std::set<std::string> files = WriteWeights(writer, StoredTensors(model), directory, shard_bytes);
+  writer.OnFirst([&] {
+    RemoveOtherWeights(directory, files);
+    WriteFileAtomically(directory / "config.json", SavedConfig(model).dump(2) + "\n");
+  });
 }
 
 void CopyTokenizerFiles(const fs::path& model, const fs::path& to) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "model/layer_store.h"
 #include "model/model.h"
 
 namespace augur {
@@ -15,7 +16,11 @@ inline constexpr int64_t kShardBytes = 5'000'000'000;
 // Writes config.json and the weights in the model's dtype, so that transformers loads equal tensors. Every
 // file appears complete or not at all, config.json last; weights files of an earlier save that are no part of
 // this one are removed. The directory is made where absent.
-void SaveModel(const Model& model, const std::filesystem::path& directory, int64_t shard_bytes = kShardBytes);
+//
+// Of a model whose parts are in `store` every rank calls it and the first writes; the parts of one file are
+// gathered at a time.
+void SaveModel(const Model& model, const std::filesystem::path& directory, int64_t shard_bytes = kShardBytes,
+               LayerStore* store = nullptr);
 
 // Copies tokenizer, chat template and generation settings, whichever of them `from` has.
 void CopyTokenizerFiles(const std::filesystem::path& model, const std::filesystem::path& to);

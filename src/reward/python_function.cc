@@ -94,6 +94,10 @@ std::optional<std::string> FileOfFunction(std::string_view function) {
   return std::string(function.substr(0, function.rfind(':')));
 }
 
+int64_t CountRewardWorkers(int64_t workers) {
+  return workers > 0 ? workers : std::min(CoresPerProcess(), kMostByDefault);
+}
+
 std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward) {
   CheckPythonFunction(reward.function, reward.key);
   const bool passed = reward.function.starts_with(kPassed);
@@ -108,7 +112,7 @@ std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward) {
   }
   options.name = reward.function;
   options.key = reward.key;
-  options.workers = reward.workers > 0 ? reward.workers : std::min(CoresPerProcess(), kMostByDefault);
+  options.workers = CountRewardWorkers(reward.workers);
   options.timeout_s = reward.timeout_s;
   return std::make_unique<RewardWorkers>(std::move(options));
 }

@@ -25,6 +25,9 @@ void CheckPythonFunction(std::string_view function, std::string_view where);
 // The file that defines it; nothing for what Python passed.
 std::optional<std::string> FileOfFunction(std::string_view function);
 
+// How many processes run it: `workers`, or for 0 one per core of this process, 8 at most.
+int64_t CountRewardWorkers(int64_t workers);
+
 // Throws Error where the file, the function or the interpreter is missing.
 std::unique_ptr<RewardWorkers> StartRewardWorkers(const PythonReward& reward);
 

@@ -145,9 +145,33 @@ def test_a_reference_model_with_another_vocabulary_is_refused(tmp_path, policy):
     shutil.copytree(policy, other)
     fields = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(fields | {"vocab_size": fields["vocab_size"] + 8}))
+    (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + "\n")
     config = small_config(tmp_path, policy, train__steps=1)
     done = run_augur("train", config, f"model.reference={other}", "algorithm.kl_coef=0.1", check=False)
     assert done.returncode == 2 and "model.reference" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_reference_model_may_have_more_rows_beyond_the_same_tokens(tmp_path, policy):
+    """As Qwen2.5's 1.5B and 7B have 151,936 and 152,064."""
+    changes = dict(algorithm__kl_coef=0.1, algorithm__skip_equal_groups="false", train__epochs=2)
+    config = small_config(tmp_path, policy, train__steps=2, checkpoint__every=0, **changes)
+    run_augur("train", config)
+    metrics = without_times(read_metrics(tmp_path / "run"))
+    assert all(line["data"]["actor/kl_loss"] > 0 for line in metrics[-1:])
+    other = tmp_path / "other"
+    shutil.copytree(policy, other)
+    fields = json.loads((other / "config.json").read_text())
+    rows = fields["vocab_size"]
+    (other / "config.json").write_text(json.dumps(fields | {"vocab_size": rows + 8}))
+    weights = load_file(other / "model.safetensors")
+    wider = {
+        name: torch.cat([t, torch.ones(8, t.shape[1], dtype=t.dtype)]) if t.shape[:1] == (rows,) and t.dim() == 2 else t
+        for name, t in weights.items()
+    }
+    assert wider.keys() == weights.keys() and any(wider[n].shape != weights[n].shape for n in weights)
+    save_file(wider, other / "model.safetensors", {"format": "pt"})
+    run_augur("train", config, f"model.reference={other}", f"run.dir={tmp_path / 'wider'}")
+    assert without_times(read_metrics(tmp_path / "wider")) == metrics
 
 
 def test_a_prompt_that_fills_the_context_is_named(tmp_path, policy):

@@ -32,13 +32,6 @@ class PeakCounter : public c10::MemoryReportingInfoBase {
   std::atomic<int64_t> current_ = 0, peak_ = 0;
 };
 
-int64_t PeakOf(const std::function<void()>& call) {
-  const auto counter = std::make_shared<PeakCounter>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
-  call();
-  return counter->peak();
-}
-
 double SecondsOf(c10::Device device, const std::function<void()>& call) {
   Synchronize(device);
   const auto start = Clock::now();
@@ -54,12 +47,19 @@ void Synchronize(c10::Device device) {
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(std::max<int>(device.index(), 0));
 }
 
+int64_t PeakBytes(const std::function<void()>& call) {
+  const auto counter = std::make_shared<PeakCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  call();
+  return counter->peak();
+}
+
 std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,
                                      const std::vector<std::function<void()>>& contestants) {
   std::vector<Measured> measured(contestants.size());
   std::vector<std::vector<double>> seconds(contestants.size());
   for (size_t i = 0; i < contestants.size(); ++i) {
-    measured[i].peak_bytes = PeakOf(contestants[i]);
+    measured[i].peak_bytes = PeakBytes(contestants[i]);
   }
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < contestants.size(); ++i) {

@@ -17,6 +17,9 @@ struct Measured {
   int64_t peak_bytes = 0;  // most tensor memory in use at once, beyond what was in use before
 };
 
+// Most tensor memory in use at once, beyond what was in use before.
+int64_t PeakBytes(const std::function<void()>& call);
+
 // Calls each contestant once to warm up and measure its memory, then `rounds` times in turns. On a GPU, which
 // at its power limit is slowed by what ran just before, each timed call follows an untimed one of its own.
 std::vector<Measured> MeasureInTurns(c10::Device device, int rounds,

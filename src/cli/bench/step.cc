@@ -73,7 +73,7 @@ class Bench {
         config_(config),
         device_(device),
         model_(MakeModel(options, config, device)),
-        learner_(config, model_, std::nullopt, model_.config.vocab_size),
+        learner_(config, model_, nullptr, model_.config.vocab_size),
         engine_(model_, MakeEngineOptions(config, device)),
         overlap_(device) {
     sampling_.max_tokens = options.new_tokens;

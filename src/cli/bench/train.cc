@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/error.h"
@@ -14,9 +15,12 @@
 #include "cli/bench/measure.h"
 #include "cli/flag_checks.h"
 #include "model/load.h"
+#include "model/save.h"
 #include "model/shapes.h"
 #include "ops/parallel/fake_group.h"
 #include "rollout/device.h"
+#include "rollout/engine.h"
+#include "train/step/learner.h"
 #include "train/step/policy_step.h"
 
 namespace augur {
@@ -40,6 +44,8 @@ struct TrainBenchFlags {
   int64_t lora_rank = 0;
   bool json = false;
   int ranks = 1;
+  bool reference = false;
+  std::string save;
   std::string shard = "full";
 };
 
@@ -80,26 +86,66 @@ StepLoss MakeLoss(const TrainBenchFlags& options, ActivationCheckpoint checkpoin
   return loss;
 }
 
+Model BenchModel(const TrainBenchFlags& options, const ModelConfig& config, at::Device device) {
+  Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
+  AddBenchAdapters(options.lora_rank, options.fp8, &model);
+  return model;
+}
+
+std::optional<Reference> BenchReference(const TrainBenchFlags& options, const ModelConfig& config,
+                                        at::Device device) {
+  if (!options.reference) return std::nullopt;
+  return MakeReference(NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0),
+                       ParseShard(options.shard));
+}
+
+// What a rank of a run has, made in the order of a run.
+struct RankState {
+  RankState(const TrainBenchFlags& options, const ModelConfig& config, at::Device device)
+      : reference(BenchReference(options, config, device)),
+        model(BenchModel(options, config, device)),
+        optimizer(model, {.bf16_states = options.bf16_states,
+                          .gradients = options.bf16_gradients ? GradientDtype::kBf16 : GradientDtype::kFp32,
+                          .shard = ParseShard(options.shard)}) {
+    if (store() != nullptr) store()->ReleaseAll();
+  }
+  LayerShards* store() const { return optimizer.layer_shards(); }
+
+  const std::optional<Reference> reference;
+  const Model model;
+  Optimizer optimizer;
+};
+
+// Bytes at the peak, of phases of a run with several ranks, its updates apart.
+struct PhasePeaks {
+  int64_t loading = 0, generating = 0, saving = 0;
+};
+
 void PrintTrainBench(const TrainBenchFlags& options, const Measured& update, const Measured& gradient,
-                     int64_t resident) {
+                     int64_t resident, const PhasePeaks& phases) {
   constexpr double kGiB = 1 << 30;
   const auto tokens = static_cast<double>(options.tokens / options.length * options.length);
   const double peak = static_cast<double>(resident + update.peak_bytes) / kGiB;
-  const Json json = {{"what", "train"},
-                     {"shape", options.shape},
-                     {"device", options.device},
-                     {"dtype", options.fp8 ? "fp8" : options.dtype},
-                     {"tokens", tokens},
-                     {"length", options.length},
-                     {"micro_tokens", options.micro_tokens},
-                     {"checkpoint_activations", options.checkpoint},
-                     {"lora_rank", options.lora_rank},
-                     {"ranks", options.ranks},
-                     {"update_ms", update.seconds * 1e3},
-                     {"forward_backward_ms", gradient.seconds * 1e3},
-                     {"tokens_per_second", tokens / update.seconds},
-                     {"weights_and_states_gib", static_cast<double>(resident) / kGiB},
-                     {"peak_gib", peak}};
+  Json json = {{"what", "train"},
+               {"shape", options.shape},
+               {"device", options.device},
+               {"dtype", options.fp8 ? "fp8" : options.dtype},
+               {"tokens", tokens},
+               {"length", options.length},
+               {"micro_tokens", options.micro_tokens},
+               {"checkpoint_activations", options.checkpoint},
+               {"lora_rank", options.lora_rank},
+               {"ranks", options.ranks},
+               {"update_ms", update.seconds * 1e3},
+               {"forward_backward_ms", gradient.seconds * 1e3},
+               {"tokens_per_second", tokens / update.seconds},
+               {"weights_and_states_gib", static_cast<double>(resident) / kGiB},
+               {"peak_gib", peak}};
+  const std::pair<const char*, int64_t> peaks[] = {
+      {"loading", phases.loading}, {"generating", phases.generating}, {"saving", phases.saving}};
+  for (const auto& [phase, bytes] : peaks) {
+    if (bytes > 0) json[fmt::format("{}_peak_gib", phase)] = static_cast<double>(bytes) / kGiB;
+  }
   if (options.json) {
     fmt::print("{}\n", json.dump());
     return;
@@ -111,6 +157,13 @@ void PrintTrainBench(const TrainBenchFlags& options, const Measured& update, con
              gradient.seconds * 1e3, tokens / update.seconds);
   fmt::print("  memory: weights and optimizer states {:.2f} GiB, at the peak {:.2f} GiB\n",
              static_cast<double>(resident) / kGiB, peak);
+  for (const auto& [phase, bytes] : peaks) {
+    if (bytes > 0) fmt::print("  at the peak of {} {:.2f} GiB\n", phase, static_cast<double>(bytes) / kGiB);
+  }
+}
+
+std::vector<at::Tensor> Resident(const Reference& reference) {
+  return reference.shards != nullptr ? reference.shards->pieces() : Parameters(reference.model);
 }
 
 void RunTrainBench(const TrainBenchFlags& options) {
@@ -125,13 +178,11 @@ void RunTrainBench(const TrainBenchFlags& options) {
   if (options.support * 7 >= config.vocab_size)
     throw Error("--support", "is too large for the shape", "lower it");
   if (options.ranks > 1) UseFakeGroup(options.ranks);
-  Model model = NoiseModel(config, ParsePrecision(options.dtype, "--dtype"), device, 0);
-  AddBenchAdapters(options.lora_rank, options.fp8, &model);
-  Optimizer optimizer(model,
-                      {.bf16_states = options.bf16_states,
-                       .gradients = options.bf16_gradients ? GradientDtype::kBf16 : GradientDtype::kFp32,
-                       .shard = ParseShard(options.shard)});
-  if (optimizer.layer_shards() != nullptr) optimizer.layer_shards()->ReleaseAll();
+  std::unique_ptr<RankState> state;
+  PhasePeaks phases;
+  phases.loading = PeakBytes([&] { state = std::make_unique<RankState>(options, config, device); });
+  const Model& model = state->model;
+  Optimizer& optimizer = state->optimizer;
   std::vector<Rollout> rollouts;
   for (int64_t i = 0; i < options.tokens / options.length; ++i) {
     rollouts.push_back(MakeRollout(options, config.vocab_size, static_cast<uint64_t>(i)));
@@ -151,6 +202,20 @@ void RunTrainBench(const TrainBenchFlags& options) {
       }
     }
   }
+  if (state->reference) {
+    for (const at::Tensor& piece : Resident(*state->reference))
+      resident += static_cast<int64_t>(piece.nbytes());
+  }
+  if (state->store() != nullptr && device.is_cuda()) {
+    phases.generating =
+        resident + PeakBytes([&] {
+          const Engine engine(model, {.precision = RolloutPrecision::kBf16, .store = state->store()});
+        });
+  }
+  if (!options.save.empty()) {
+    phases.saving =
+        resident + PeakBytes([&] { SaveModel(model, options.save, kShardBytes, state->store()); });
+  }
   const std::vector<Measured> measured =
       MeasureInTurns(device, options.rounds,
                      {[&] {
@@ -162,7 +227,7 @@ void RunTrainBench(const TrainBenchFlags& options) {
                         AccumulateMinibatch(model, optimizer, samples, loss);
                         optimizer.DropGradient();
                       }});
-  PrintTrainBench(options, measured[0], measured[1], resident);
+  PrintTrainBench(options, measured[0], measured[1], resident, phases);
 }
 
 }  // namespace
@@ -203,6 +268,10 @@ void AddBenchTrain(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--shard", options->shard, "What the ranks divide: " + OneOf(kShards))
       ->capture_default_str();
+  command->add_flag("--reference", options->reference, "Keep the reference of a KL penalty, too");
+  command->add_option(
+      "--save", options->save,
+      "Write the model to this directory, as at the end of a run, and show the memory it takes");
   command->add_option("--rounds", options->rounds, "Timed updates")->capture_default_str()->check(AtLeast(1));
   command->add_flag("--json", options->json, "One JSON line instead of text");
   command->callback([options] { RunTrainBench(*options); });

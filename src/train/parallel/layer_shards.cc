@@ -64,10 +64,6 @@ void LayerShards::TakeGradients(size_t layer, const std::vector<at::Tensor>& tak
   gradients(BucketOf(layer), taken);
 }
 
-void LayerShards::AcquireAll() {
-  for (size_t i = 0; i < parts(); ++i) Acquire(i, i + 1 < parts() ? static_cast<int64_t>(i) + 1 : -1);
-}
-
 void LayerShards::ReleaseAll() {
   for (size_t i = 0; i < parts(); ++i) {
     if (started_[i].result.defined()) ranks_.Finish(std::exchange(started_[i], {}), flat_[0].device());

@@ -22,7 +22,6 @@ class LayerShards : public LayerStore {
   void Release(size_t part) override;
   void TakeGradients(size_t layer, const std::vector<at::Tensor>& gradients) override;
 
-  void AcquireAll();
   // Whatever was acquired; the pieces may then change.
   void ReleaseAll();
 
@@ -47,22 +46,6 @@ class LayerShards : public LayerStore {
   std::vector<at::Tensor> flat_, pieces_;
   std::vector<Ranks::Started> started_;  // gathers under way, by part
   std::vector<bool> whole_;              // by part
-};
-
-// While it lives the model is whole; nothing is done where the store is null.
-class WholeModel {
- public:
-  explicit WholeModel(LayerShards* shards) : shards_(shards) {
-    if (shards_ != nullptr) shards_->AcquireAll();
-  }
-  ~WholeModel() {
-    if (shards_ != nullptr) shards_->ReleaseAll();
-  }
-  WholeModel(const WholeModel&) = delete;
-  WholeModel& operator=(const WholeModel&) = delete;
-
- private:
-  LayerShards* const shards_;
 };
 
 }  // namespace augur

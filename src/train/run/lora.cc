@@ -8,6 +8,7 @@
 #include "model/adapter.h"
 #include "model/adapter_files.h"
 #include "model/save.h"
+#include "ops/parallel/ranks.h"
 
 namespace augur {
 
@@ -56,14 +57,18 @@ void StartLora(const LoraSection& lora, Precision precision, uint64_t seed, Mode
   if (model->lora && precision == Precision::kFp8) RoundBaseToFp8(model);
 }
 
-void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run) {
+void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run,
+                LayerStore* store) {
   const std::filesystem::path out = run / (model.lora ? kRunAdapter : kRunModel);
-  if (model.lora) {
-    SaveAdapter(model, base, out);
-  } else {
-    SaveModel(model, out);
-  }
-  CopyTokenizerFiles(base, out);
+  if (store != nullptr) SaveModel(model, out, kShardBytes, store);
+  Ranks::World().OnFirst([&] {
+    if (model.lora) {
+      SaveAdapter(model, base, out);
+    } else if (store == nullptr) {
+      SaveModel(model, out);
+    }
+    CopyTokenizerFiles(base, out);
+  });
 }
 
 std::string DescribeResult(const std::filesystem::path& run) {

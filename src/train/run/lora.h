@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "model/layer_store.h"
 #include "model/model.h"
 
 namespace augur {
@@ -26,7 +27,9 @@ void TakeAdapterDirectory(ModelSection* model, LoraSection* lora);
 void StartLora(const LoraSection& lora, Precision precision, uint64_t seed, Model* model);
 
 // What a run leaves behind: RUN/adapter, or RUN/model where every weight was trained; with the tokenizer.
-void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run);
+// Every rank calls it, and the first writes. `store` has the model's parts; null: they are whole.
+void SaveResult(const Model& model, const std::filesystem::path& base, const std::filesystem::path& run,
+                LayerStore* store);
 
 // "model:  RUN/model", for the end of a run.
 std::string DescribeResult(const std::filesystem::path& run);

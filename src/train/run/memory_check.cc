@@ -15,6 +15,7 @@
 #include "base/tell.h"
 #include "model/adapter_files.h"
 #include "model/model.h"
+#include "model/save.h"
 #include "ops/parallel/ranks.h"
 #include "train/parallel/shard_groups.h"
 #include "train/run/lora.h"
@@ -23,6 +24,7 @@ namespace augur {
 namespace {
 
 constexpr double kGiB = 1 << 30;
+constexpr double kWorkerBytes = 0.25 * kGiB;  // a Python process that has imported a verifier's libraries
 
 double CountParameters(const ModelConfig& config) {
   double count = 0;
@@ -30,6 +32,17 @@ double CountParameters(const ModelConfig& config) {
     count += static_cast<double>(tensor.numel());
   }
   return count;
+}
+
+// Elements of the largest layer.
+double LargestLayer(const ModelConfig& config) {
+  double largest = 0;
+  for (const LayerWeights& layer : AllocateModel(config, at::kBFloat16, at::Device(at::kMeta)).layers) {
+    double count = 0;
+    for (const at::Tensor& tensor : LayerParameters(layer)) count += static_cast<double>(tensor.numel());
+    largest = std::max(largest, count);
+  }
+  return largest;
 }
 
 AdapterSize SizeOfAdapters(const LoraSection& lora, const ModelConfig& model) {
@@ -86,12 +99,29 @@ double SizeOf(GradientDtype type) {
 
 }  // namespace
 
-double MemoryPlan::Sum(bool certain_only) const {
-  double sums[3] = {};
+double MemoryPlan::SumIn(MemoryPhase phase, bool certain_only) const {
+  double sum = 0;
   for (const MemoryPart& part : parts) {
-    sums[static_cast<size_t>(part.phase)] += part.host || (certain_only && !part.certain) ? 0 : part.bytes;
+    const bool there = part.phase == MemoryPhase::kAlways || part.phase == phase;
+    if (there && !part.host && (part.certain || !certain_only)) sum += part.bytes;
   }
-  return sums[0] + std::max(sums[1], sums[2]);
+  return sum;
+}
+
+double MemoryPlan::Sum(bool certain_only) const {
+  double most = 0;
+  for (size_t phase = 0; phase < kMemoryPhases; ++phase) {
+    most = std::max(most, SumIn(static_cast<MemoryPhase>(phase), certain_only));
+  }
+  return most;
+}
+
+double MemoryPlan::HostSum(bool certain_only) const {
+  double sum = 0;
+  for (const MemoryPart& part : parts) {
+    if (part.host && (part.certain || !certain_only)) sum += part.bytes;
+  }
+  return sum;
 }
 
 MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
@@ -104,6 +134,7 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   const OptimizerFields& o = use.optimizer;
   MemoryPlan plan;
   plan.total = DeviceBytes(device);
+  if (!device.is_cpu()) plan.host_total = static_cast<double>(MostMemory()) / ThisProcessGroup().local_size;
   const auto add = [&](std::string name, double bytes, MemoryPhase phase = MemoryPhase::kAlways,
                        bool certain = true, bool host = false) {
     if (bytes > 0) plan.parts.push_back({std::move(name), bytes, phase, host, certain});
@@ -116,7 +147,7 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   if (adapters) {
     const bool host = device.is_cuda() && BaseStaysOnHost(static_cast<int64_t>(all * element));
     const bool rounded = use.section.precision == Precision::kFp8;
-    add(fmt::format("their base ({}{})", rounded ? "fp8" : type, host ? ", in the machine's memory" : ""),
+    add(fmt::format("their base ({}{})", rounded ? "fp8" : type, host ? ", in host memory" : ""),
         static_cast<double>(size_of.base) * (rounded ? 1 : element), MemoryPhase::kAlways, true, host);
     add("adapters (fp32)", trained * 4);
   } else if (!fp32) {
@@ -124,6 +155,14 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
   }
   add(fmt::format("optimizer states ({})", NameOf(o.optimizer_dtype)),
       trained * 2 * SizeOf(o.optimizer_dtype) / ranks);
+  if (!device.is_cpu()) {
+    // Taken in a step with several updates; a line says where it does not fit.
+    add("copy of the training state, so that a step can be given up",
+        trained * (4 + 2 * SizeOf(o.optimizer_dtype)) / ranks, MemoryPhase::kUpdating, false, true);
+    add("reward workers, about", static_cast<double>(use.reward_workers) * kWorkerBytes, MemoryPhase::kAlways,
+        false, true);
+    add("responses, about", use.gathered_tokens * use.bytes_of_token, MemoryPhase::kAlways, false, true);
+  }
   const double least = adapters || fp32 ? std::min(4.0, SizeOf(o.gradient_dtype)) : 2;
   if (ranks > 1) {
     const bool exact = o.gradient_dtype == GradientDtype::kFp64;
@@ -136,31 +175,76 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
     add(fmt::format("gradient sums in {}, beyond that", NameOf(o.gradient_dtype)),
         trained * (SizeOf(o.gradient_dtype) - least), MemoryPhase::kUpdating, false);
   }
-  if (use.other_reference) add("reference model", kept * element);
+  const double reference = use.reference ? CountParameters(*use.reference) : 0;
+  const double kept_of_reference = shards_weights ? reference / ranks : reference;
+  add("reference model", kept_of_reference * element);
   const bool fp8 =
       use.section.precision == Precision::kFp8 || use.section.precision == Precision::kFp8Rollout;
   const bool own_rollouts = use.own_rollouts || shards_weights;
   if (use.rollouts && (own_rollouts || fp8 || device.is_cpu())) {
     add(fmt::format("rollout's copy of the weights{}", shards_weights ? ", while generating" : ""),
         all * (fp8 && device.is_cuda() && !own_rollouts ? 1 : element),
-        shards_weights ? MemoryPhase::kGenerating : MemoryPhase::kAlways, false);
+        shards_weights ? MemoryPhase::kGenerating : MemoryPhase::kAlways, shards_weights);
+  }
+  if (shards_weights) {
+    const double layer = LargestLayer(use.model), file = static_cast<double>(kShardBytes);
+    const double head = static_cast<double>(use.model.vocab_size * use.model.hidden_size);
+    const double whole = std::max(all - kept, reference - kept_of_reference);
+    add("a whole model, while loading", whole * element, MemoryPhase::kLoading);
+    add("a layer, the next and the head, gathered", (2 * layer + head) * element, MemoryPhase::kUpdating);
+    // A layer's own gradient, and in the type that travels that of this layer and of the one before.
+    add("their gradients, while they travel",
+        layer * element + 2 * layer * (o.gradient_dtype == GradientDtype::kFp64 ? 8 : 4),
+        MemoryPhase::kUpdating);
+    add("parts of one file, while saving the model", std::min(all * element, file + 2 * layer * element),
+        MemoryPhase::kSaving);
   }
   add(fmt::format("activations of {} tokens, about", use.tokens), ActivationBytes(use, element),
       MemoryPhase::kUpdating, false);
   return plan;
 }
 
+namespace {
+
+std::string PlanLine(std::string_view name, double bytes) {
+  return fmt::format("  {:<60}{:>8.2f}\n", name, bytes / kGiB);
+}
+
+}  // namespace
+
 std::string DescribeMemory(const MemoryPlan& plan) {
   std::string text =
       plan.total > 0 ? fmt::format("memory, GiB of {:.1f}:\n", plan.total / kGiB) : "memory, GiB:\n";
   for (const MemoryPart& part : plan.parts)
-    text += fmt::format("  {:<48}{:>8.2f}\n", part.name, part.bytes / kGiB);
-  return text + fmt::format("  {:<48}{:>8.2f}\n", "together, keys and values of rollouts apart",
-                            plan.Sum(false) / kGiB);
+    if (!part.host) text += PlanLine(part.name, part.bytes);
+  constexpr std::pair<MemoryPhase, std::string_view> kPhases[] = {
+      {MemoryPhase::kLoading, "together while loading"},
+      {MemoryPhase::kUpdating, "together while updating"},
+      {MemoryPhase::kGenerating, "together while generating and evaluating"},
+      {MemoryPhase::kSaving, "together while saving the model"}};
+  for (const auto& [phase, name] : kPhases) {
+    const bool own = std::ranges::any_of(plan.parts, [&](const MemoryPart& p) { return p.phase == phase; });
+    if (own) text += PlanLine(name, plan.SumIn(phase, false));
+  }
+  text += PlanLine("together, keys and values of rollouts apart", plan.Sum(false));
+  if (plan.HostSum(false) == 0) return text;
+  text += fmt::format("host memory, GiB of {:.1f} for each of {} processes of a machine:\n",
+                      plan.host_total / kGiB, ThisProcessGroup().local_size);
+  for (const MemoryPart& part : plan.parts) {
+    if (part.host) text += PlanLine(part.name, part.bytes);
+  }
+  return text + PlanLine("together", plan.HostSum(false));
 }
 
 void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section) {
   Tell("{}", DescribeMemory(plan));
+  if (plan.host_total > 0 && plan.HostSum(false) > plan.host_total) {
+    Tell(
+        "augur: warning: each of the {} processes of a machine may take {:.1f} GiB of host memory, and there "
+        "are "
+        "{:.1f} for it; where it runs out, start fewer processes on a machine\n",
+        ThisProcessGroup().local_size, plan.HostSum(false) / kGiB, plan.host_total / kGiB);
+  }
   if (plan.total == 0 || plan.Sum(false) <= plan.total) return;
   Tell("augur: warning: training may take {:.1f} GiB, and there are {:.1f}; where it runs out, {}\n",
        plan.Sum(false) / kGiB, plan.total / kGiB,
@@ -168,6 +252,14 @@ void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string&
 }
 
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show) {
+  if (plan.host_total > 0 && plan.HostSum(true) > plan.host_total) {
+    throw Error(
+        use.section.path,
+        fmt::format("the adapters' base takes {:.1f} GiB of host memory for each of {} processes of a "
+                    "machine, and there are {:.1f}",
+                    plan.HostSum(true) / kGiB, ThisProcessGroup().local_size, plan.host_total / kGiB),
+        "start fewer processes on a machine, or take model.precision=fp8 or a smaller model");
+  }
   const double least = plan.Sum(true);
   if (plan.total == 0 || least <= plan.total) return;
   if (show) Tell("{}", DescribeMemory(plan));

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,21 +13,31 @@
 
 namespace augur {
 
-enum class MemoryPhase { kAlways, kUpdating, kGenerating };
+enum class MemoryPhase {
+  kAlways,
+  kLoading,
+  kUpdating,
+  kGenerating,  // and evaluating
+  kSaving,      // the model, at the end
+};
+inline constexpr size_t kMemoryPhases = 5;
 
 struct MemoryPart {
   std::string name;
   double bytes = 0;
   MemoryPhase phase = MemoryPhase::kAlways;
-  bool host = false;    // in the machine's memory while the rest is on a GPU
+  bool host = false;    // in host memory while the rest is on a GPU
   bool certain = true;  // needed whatever the data; activations are an estimate
 };
 
 struct MemoryPlan {
   std::vector<MemoryPart> parts;  // of one rank
   double total = 0;               // bytes of the device for this rank, 0 where it does not say
+  double host_total = 0;  // of host memory, where the device is a GPU: this rank's share of the machine's
 
-  double Sum(bool certain_only) const;  // on the device, in the phase that takes more
+  double Sum(bool certain_only) const;  // on the device, in the phase that takes most
+  double SumIn(MemoryPhase phase, bool certain_only) const;
+  double HostSum(bool certain_only) const;
 };
 
 // A training run in memory terms.
@@ -35,12 +46,15 @@ struct MemoryUse {
   const ModelSection& section;
   const LoraSection& lora;
   const OptimizerFields& optimizer;
-  int64_t tokens = 0;         // of the largest micro-batch
-  bool several = true;        // micro-batches in an update, whose gradients are added up
-  bool rollouts = false;      // a copy of the weights generates
-  bool own_rollouts = false;  // which may not be the trainer's own
-  bool other_reference = false;
-  Shard shard = Shard::kNone;  // not auto
+  int64_t tokens = 0;                         // of the largest micro-batch
+  bool several = true;                        // micro-batches in an update, whose gradients are added up
+  bool rollouts = false;                      // a copy of the weights generates
+  bool own_rollouts = false;                  // which may not be the trainer's own
+  std::optional<ModelConfig> reference = {};  // of a KL penalty, unless it is the base of adapters
+  int64_t reward_workers = 0;                 // processes on the host
+  double gathered_tokens = 0;                 // of all responses that are kept at once, with prompts
+  double bytes_of_token = 0;                  // that a rank keeps of one
+  Shard shard = Shard::kNone;                 // not auto
 };
 
 MemoryPlan PlanMemory(const MemoryUse& use, at::Device device);
@@ -48,11 +62,12 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device);
 // "  master weights (fp32)   30.5" a line, in GiB.
 std::string DescribeMemory(const MemoryPlan& plan);
 
-// Writes it, and a warning where it may be more than the device has; `section` is the optimizer's, "train" or
-// "sft".
+// Writes it, and a warning where it may be more than the device or the host has; `section` is the
+// optimizer's, "train" or "sft".
 void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section);
 
-// Throws Error where what is certain is more than the device has; with `show` the plan is written first.
+// Throws Error where what is certain is more than the device or the host has; with `show` the plan is written
+// first.
 void RequireMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section, bool show);
 
 // For updates that ran out of memory.

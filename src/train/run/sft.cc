@@ -158,10 +158,9 @@ void SftWork::Load(int64_t /*step*/, const fs::path& directory, const Json& stat
 }
 
 void SftWork::Finish(int64_t step, double seconds) {
-  const WholeModel whole(optimizer_.layer_shards());
+  const std::filesystem::path run = config_.run.dir;
+  SaveResult(model_, config_.model.path, run, optimizer_.layer_shards());
   Ranks::World().OnFirst([&] {
-    const std::filesystem::path run = config_.run.dir;
-    SaveResult(model_, config_.model.path, run);
     const Json summary = {{"train_seconds", seconds}, {"seed", config_.run.seed}, {"steps", step}};
     WriteFileAtomically(run / "summary.json", summary.dump(2) + "\n");
   });

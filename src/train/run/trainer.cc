@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <future>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "base/json.h"
 #include "base/run_directory.h"
 #include "base/stop_signals.h"
@@ -21,8 +23,10 @@
 #include "eval/evaluate.h"
 #include "model/adapter_files.h"
 #include "model/load.h"
+#include "reward/python_function.h"
 #include "rollout/device.h"
 #include "train/checkpoint/run_state.h"
+#include "train/parallel/layer_shards.h"
 #include "train/parallel/stop.h"
 #include "train/run/choose_shard.h"
 #include "train/run/idle_settings.h"
@@ -40,18 +44,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<Model> LoadReference(const RlConfig& config, at::Device device) {
+// The directory of the reference; none where there is no KL penalty, or where the base of adapters is the
+// reference.
+std::optional<std::string> ReferencePath(const RlConfig& config) {
   if (config.algorithm.kl_coef == 0) return std::nullopt;
-  if (UsesLora(config.lora) && config.model.reference.empty())
-    return std::nullopt;  // the base, which is there
-  const std::string& path = config.model.reference.empty() ? config.model.path : config.model.reference;
-  const int64_t tokens = ReadModelConfig(config.model.path).vocab_size;
-  if (const int64_t others = ReadModelConfig(path).vocab_size; others != tokens) {
-    throw Error("model.reference",
-                fmt::format("{} has a vocabulary of {} tokens, the model one of {}", path, others, tokens),
-                "give a model with the same tokenizer");
+  if (!config.model.reference.empty()) return config.model.reference;
+  return UsesLora(config.lora) ? std::nullopt : std::optional(config.model.path);
+}
+
+bool HaveSameTokenizer(const std::string& model, const std::string& other) {
+  const fs::path one = fs::path(ModelDirectory(model)) / "tokenizer.json";
+  const fs::path two = fs::path(ModelDirectory(other)) / "tokenizer.json";
+  return fs::exists(one) && fs::exists(two) && ReadFile(one) == ReadFile(two);
+}
+
+std::optional<Reference> LoadReference(const RlConfig& config, int64_t vocab_size, at::Device device) {
+  const std::optional<std::string> found = ReferencePath(config);
+  if (!found) return std::nullopt;
+  const std::string& path = *found;
+  // Models of one family may have other numbers of rows beyond the tokenizer's tokens, which nothing reads.
+  const int64_t rows = ReadModelConfig(config.model.path).vocab_size;
+  const int64_t others = ReadModelConfig(path).vocab_size;
+  if (others != rows && (others < vocab_size || !HaveSameTokenizer(config.model.path, path))) {
+    throw Error(
+        "model.reference",
+        fmt::format("{} has a vocabulary of {} rows and the model one of {}, and their tokenizer.json differ",
+                    path, others, rows),
+        "give a model with the same tokenizer");
   }
-  return LoadModel(path, TrainerType(config.model.precision), device);
+  const Shard shard = UsesLora(config.lora) ? Shard::kNone : config.parallel.shard;
+  return MakeReference(LoadModel(path, TrainerType(config.model.precision), device), shard);
+}
+
+// Of a token's recorded experts.
+int64_t RoutingBytes(const ModelConfig& model) {
+  return std::ranges::count(model.sparse, true) * model.moe.experts_per_token;
 }
 
 MemoryUse UsesMemory(const RlConfig& config, const ModelConfig& model, at::Device device) {
@@ -60,6 +87,7 @@ MemoryUse UsesMemory(const RlConfig& config, const ModelConfig& model, at::Devic
   const int64_t prompts = config.train.minibatch > 0 ? config.train.minibatch : rollout.prompts;
   const int64_t micro = std::max(longest, config.train.optimizer.micro_tokens);
   const int64_t update = prompts * rollout.group * longest;
+  const std::optional<std::string> reference = ReferencePath(config);
   return {.model = model,
           .section = config.model,
           .lora = config.lora,
@@ -68,8 +96,12 @@ MemoryUse UsesMemory(const RlConfig& config, const ModelConfig& model, at::Devic
           .several = update > micro,
           .rollouts = true,
           .own_rollouts = Overlaps(config, device),
-          .other_reference =
-              config.algorithm.kl_coef != 0 && (!UsesLora(config.lora) || !config.model.reference.empty()),
+          .reference = reference ? std::optional(ReadModelConfig(*reference)) : std::nullopt,
+          .reward_workers = config.reward.python.empty() ? 0 : CountRewardWorkers(config.reward.workers),
+          .gathered_tokens =
+              static_cast<double>(rollout.prompts * rollout.group * longest * (rollout.staleness + 1)),
+          .bytes_of_token = static_cast<double>(8 * (rollout.support + 1) + 8 +
+                                                (rollout.replay_routing ? RoutingBytes(model) : 0)),
           .shard = config.parallel.shard};
 }
 
@@ -98,15 +130,21 @@ void WarnOfShortContext(const RlConfig& config) {
   if (!config.eval.files.empty()) warn("eval.max_tokens", config.eval.max_tokens);
 }
 
-Model LoadPolicy(const RlConfig& config, at::Device device) {
+// Throws Error where the run does not fit.
+MemoryPlan PlanRun(const RlConfig& config, at::Device device) {
+  const ModelConfig shape = ReadModelConfig(config.model.path);
+  const MemoryUse use = UsesMemory(config, shape, device);
+  MemoryPlan plan = PlanMemory(use, device);
+  RequireMemory(plan, use, "train", config.log.console);
+  return plan;
+}
+
+Model LoadPolicy(const RlConfig& config, at::Device device, const MemoryPlan& plan) {
   const ModelSection& model = config.model;
   const ModelConfig shape = ReadModelConfig(model.path);
-  const MemoryUse use = UsesMemory(config, shape, device);
-  const MemoryPlan plan = PlanMemory(use, device);
-  RequireMemory(plan, use, "train", config.log.console);
   Model policy = LoadModel(model.path, TrainerType(model.precision), device);
   StartLora(config.lora, model.precision, static_cast<uint64_t>(config.run.seed), &policy);
-  if (config.log.console) TellMemory(plan, use, "train");
+  if (config.log.console) TellMemory(plan, UsesMemory(config, shape, device), "train");
   return policy;
 }
 
@@ -186,7 +224,7 @@ class RlWork : public StepWork {
   Experience NextExperience(int64_t step, const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
   void WarnOfNoUpdate(int64_t step, const Metrics& metrics);
-  void WriteResults(int64_t step, double seconds) const;
+  void WriteSummary(int64_t step, double seconds) const;
   void Learn(int64_t step, const StageWatch& watch, StepMetrics* metrics);
 
   const RlConfig& config_;
@@ -197,6 +235,8 @@ class RlWork : public StepWork {
   std::optional<TokenizedPrompts> eval_prompts_;
   const Scorer scorer_;
   VerifierNames verifiers_;  // by data source, of training and evaluation
+  const MemoryPlan plan_;
+  const std::optional<Reference> reference_;
   const Model model_;
   Learner learner_;
   StepCopy copy_;
@@ -222,8 +262,10 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
           {.keep_columns = !config.reward.python.empty(), .answer_required = config.reward.python.empty()})),
       scorer_(MakeScorer(config.reward)),
       verifiers_(NamesBySource(scorer_, prompts_.prompts)),
-      model_(LoadPolicy(config, device_)),
-      learner_(config, model_, LoadReference(config, device_), text_.vocab_size()),
+      plan_(PlanRun(config, device_)),
+      reference_(LoadReference(config, text_.vocab_size(), device_)),
+      model_(LoadPolicy(config, device_, plan_)),
+      learner_(config, model_, reference_ ? &*reference_ : nullptr, text_.vocab_size()),
       copy_(learner_.optimizer(), learner_.bad_updates()),
       engine_(model_, EngineOf(learner_, MakeEngineOptions(config, device_))),
       maker_(config, text_, prompts_, engine_, scorer_),
@@ -431,13 +473,13 @@ std::string RlWork::Headline(const Metrics& metrics) const {
 }
 
 void RlWork::Finish(int64_t step, double seconds) {
-  const WholeModel whole(learner_.optimizer().layer_shards());
-  Ranks::World().OnFirst([&] { WriteResults(step, seconds); });
+  LayerShards* const shards = learner_.optimizer().layer_shards();
+  if (shards != nullptr) engine_.ReleaseWeights();  // room for the parts that are gathered
+  SaveResult(model_, config_.model.path, config_.run.dir, shards);
+  Ranks::World().OnFirst([&] { WriteSummary(step, seconds); });
 }
 
-void RlWork::WriteResults(int64_t step, double seconds) const {
-  const fs::path run = config_.run.dir;
-  SaveResult(model_, config_.model.path, run);
+void RlWork::WriteSummary(int64_t step, double seconds) const {
   const auto or_null = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   const Json summary = {{"before", or_null(state_.before)},
                         {"after", or_null(state_.after)},
@@ -447,7 +489,7 @@ void RlWork::WriteResults(int64_t step, double seconds) const {
                         {"samples", config_.eval.samples},
                         {"verifiers", verifiers_},
                         {"mask", FormatRule(config_.mask.rule)}};
-  WriteFileAtomically(run / "summary.json", summary.dump(2) + "\n");
+  WriteFileAtomically(fs::path(config_.run.dir) / "summary.json", summary.dump(2) + "\n");
 }
 
 std::string RlWork::MemoryRemedy(std::string_view stage) const {

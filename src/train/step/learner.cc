@@ -155,22 +155,26 @@ std::vector<double> GatherValues(const Ranks& ranks, const std::vector<double>& 
 
 }  // namespace
 
-Learner::Learner(const RlConfig& config, const Model& model, std::optional<Model> reference,
-                 int64_t vocab_size)
+Reference MakeReference(Model model, Shard shard) {
+  Reference reference{std::move(model), nullptr};
+  if (shard == Shard::kFull && DividesState(shard)) {
+    reference.shards = std::make_unique<LayerShards>(reference.model, CurrentShardGroups().within);
+    reference.shards->ReleaseAll();
+  }
+  return reference;
+}
+
+Learner::Learner(const RlConfig& config, const Model& model, const Reference* reference, int64_t vocab_size)
     : config_(config),
       model_(model),
-      reference_(std::move(reference)),
-      base_reference_(config.algorithm.kl_coef != 0 && model.lora && !reference_),
+      reference_(reference),
+      base_reference_(config.algorithm.kl_coef != 0 && model.lora && reference == nullptr),
       loss_(MakeStepLoss(config, vocab_size)),
       optimizer_(model, MakeOptimizerOptions(config.train.optimizer, config.parallel)),
       bad_updates_(config.train.optimizer.max_bad_updates) {
   if (optimizer_.layer_shards() != nullptr) {
     loss_.forward.store = optimizer_.layer_shards();
     loss_.forward.checkpoint_layers = true;
-    if (reference_) {
-      reference_shards_ = std::make_unique<LayerShards>(*reference_, optimizer_.shard_ranks());
-      reference_shards_->ReleaseAll();
-    }
   }
 }
 
@@ -217,13 +221,13 @@ void Learner::AddAnchors(MinibatchShare* share) const {
       }
     }
   }
-  if (reference_ || base_reference_) {
+  if (reference_ != nullptr || base_reference_) {
     std::optional<BaseWeights> base;
     if (base_reference_) base.emplace(model_);
     StepLoss own_routes = loss_;  // the reference is another model, whose router chooses for itself
     own_routes.replay_routing = false;
-    const Model& scorer = base ? base->model() : *reference_;
-    own_routes.forward.store = reference_shards_.get();
+    const Model& scorer = base ? base->model() : reference_->model;
+    own_routes.forward.store = reference_ != nullptr ? reference_->shards.get() : nullptr;
     const std::vector<std::vector<float>> reference = ScoreSupport(scorer, *share, own_routes);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t columns = samples[i].rollout->support.columns;

@@ -32,12 +32,21 @@ struct LearnHooks {
   bool corrupt_gradient = false;
 };
 
+// The model of a KL penalty.
+struct Reference {
+  Model model;
+  std::unique_ptr<LayerShards> shards;  // of its weights, which are then there only while used; null: whole
+};
+// Divides its weights among the ranks where the policy's are (shard full, no adapters). Before the policy is
+// read, so that a rank never has two whole models.
+Reference MakeReference(Model model, Shard shard);
+
 class Learner {
  public:
-  // The model must outlive this object. `reference` is needed where algorithm.kl_coef is not 0, unless the
-  // model has adapters: without one their base is the reference. Of the head's rows the first `vocab_size`
-  // are tokens.
-  Learner(const RlConfig& config, const Model& model, std::optional<Model> reference, int64_t vocab_size);
+  // Model and reference must outlive this object. The reference is needed where algorithm.kl_coef is not 0,
+  // unless the model has adapters: without one their base is the reference. Of the head's rows the first
+  // `vocab_size` are tokens.
+  Learner(const RlConfig& config, const Model& model, const Reference* reference, int64_t vocab_size);
 
   // Learns from the experience in step `step`, from 1, and adds the figures. Throws Error after
   // train.max_bad_updates updates in a row that were skipped because a loss or gradient was not finite.
@@ -62,12 +71,11 @@ class Learner {
   const Ranks ranks_ = Ranks::World();
   const RlConfig& config_;
   const Model& model_;
-  const std::optional<Model> reference_;
+  const Reference* const reference_;
   const bool base_reference_;  // the model without its adapters
   StepLoss loss_;
   Optimizer optimizer_;
   BadUpdates bad_updates_;
-  std::unique_ptr<LayerShards> reference_shards_;  // of the reference, where the model's weights are sharded
 };
 
 }  // namespace augur
