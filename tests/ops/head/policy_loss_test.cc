@@ -21,12 +21,13 @@ TEST(PolicyLoss, WithoutWeightsIsTheMeanOverTokensThatHaveASupport) {
   recorded.advantages = at::tensor({1.0, -2.0, 3.0, 0.5}, at::kDouble);
   recorded.support_ids[2].fill_(-1);
   recorded.support_logprobs[2].fill_(-INFINITY);
-  const MaskRule rule = PresetRule("none");
-  const PolicyLoss mean = PolicyLossForwardImpl(rule, logits, recorded, {}).result;
+  LossTerms terms;
+  terms.rule = PresetRule("none");
+  const PolicyLoss mean = PolicyLossForwardImpl(terms, logits, recorded, {}).result;
   const at::Tensor each = mean.ratio * recorded.advantages;
   EXPECT_NEAR(mean.loss.item<double>(), -(each[0] + each[1] + each[3]).item<double>() / 3, 1e-9);
   recorded.weights = at::tensor({1.0, 1.0, 1.0, 1.0}, at::kDouble) / 3;
-  const PolicyLoss weighted = PolicyLossForwardImpl(rule, logits, recorded, {}).result;
+  const PolicyLoss weighted = PolicyLossForwardImpl(terms, logits, recorded, {}).result;
   EXPECT_NEAR(mean.loss.item<double>(), weighted.loss.item<double>(), 1e-12);
 }
 
