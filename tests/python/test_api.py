@@ -63,7 +63,7 @@ def test_a_run_tells_its_figures(run):
     assert len(kept) == 2 and all({"id", "text", "ratio", "keep"} <= set(token) for token in kept[0]["tokens"])
     page = run.report()
     assert os.fspath(page) == str(run.path / "report.html")
-    assert page._repr_html_().startswith("<iframe srcdoc=")
+    assert page._repr_html_().startswith("<iframe sandbox=")
 
 
 def test_a_run_is_finished_when_its_last_step_is(tmp_path):
