@@ -12,10 +12,23 @@ import secrets
 import signal
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
+
+_PATIENCE = 10.0  # seconds that a call of wandb's may still take once the engine is gone
+
+
+def _end_with(parent: int) -> None:
+    """A thread, since the calls of wandb's that block do not return."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    time.sleep(_PATIENCE)
+    os._exit(1)
 
 
 def main() -> None:
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine ends this after its last step
     project, directory = sys.argv[1], Path(sys.argv[2])
     connection = socket.socket(fileno=3)

@@ -19,7 +19,11 @@ std::vector<std::string> PythonScript(std::string_view script, std::vector<std::
   const std::string& python = interpreter.empty() ? this_python.interpreter : interpreter;
   if (python.empty())
     throw Error(where, "needs Python, and Augur was started without one", "run python -m augur");
-  std::vector<std::string> command = {python, (std::filesystem::path(this_python.package) / script).string()};
+  std::vector<std::string> command = {python};
+  // Its imports do not look into the package, which has a trl, a verl and a vllm of its own. Pythons before
+  // 3.11, which a user may name, lack the flag.
+  if (interpreter.empty()) command.emplace_back("-P");
+  command.push_back((std::filesystem::path(this_python.package) / script).string());
   command.insert(command.end(), std::make_move_iterator(arguments.begin()),
                  std::make_move_iterator(arguments.end()));
   return command;

@@ -5,26 +5,31 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/python.h"
 #include "base/stop_signals.h"
+#include "base/tell.h"
 
 namespace augur {
 namespace {
 
 constexpr const char* kWandbKey = "log.wandb";
-constexpr int kFinishMilliseconds = 60'000;
+constexpr double kFinishSeconds = 60, kFinishSecondsAfterSignal = 10;
+constexpr int kPollMilliseconds = 100;
+constexpr size_t kMostWaiting = 1 << 20;  // bytes
 
 // One line, or what there is of it where the process ends first. Throws Stopped on a signal.
 std::string ReadLine(int fd) {
-  constexpr int kMilliseconds = 100;
   std::string line;
   pollfd next{.fd = fd, .events = POLLIN, .revents = 0};
   for (char c = 0; c != '\n';) {
     if (StopSignals::Received() != nullptr) throw Stopped();
-    if (::poll(&next, 1, kMilliseconds) <= 0) continue;
+    if (::poll(&next, 1, kPollMilliseconds) <= 0) continue;
     if (::read(fd, &c, 1) != 1) break;
     if (c != '\n') line += c;
   }
@@ -58,25 +63,59 @@ void WandbWriter::Begin(const std::string& config_yaml, bool anew) {
 }
 
 WandbWriter::~WandbWriter() {
-  ::shutdown(child_.fd, SHUT_WR);
-  pollfd ended{
-      .fd = child_.fd, .events = POLLIN, .revents = 0};  // it writes nothing more, so this is its end
-  if (begun_) ::poll(&ended, 1, kFinishMilliseconds);
+  if (begun_) Finish();
   EndChild(child_);
+}
+
+void WandbWriter::Finish() {
+  const auto start = Clock::now();
+  pollfd next{.fd = child_.fd, .events = POLLIN, .revents = 0};
+  bool ended = gone_;  // it writes nothing more, so what comes is its end
+  for (bool all_sent = false; !ended;) {
+    const double limit = StopSignals::Received() != nullptr ? kFinishSecondsAfterSignal : kFinishSeconds;
+    if (SecondsSince(start) > limit) break;
+    Flush();
+    if (waiting_.empty() && !std::exchange(all_sent, true)) ::shutdown(child_.fd, SHUT_WR);
+    ended = ::poll(&next, 1, kPollMilliseconds) > 0;
+  }
+  const int64_t unsent = dropped_ + std::ranges::count(waiting_, '\n');
+  if (unsent > 0) {
+    Tell("augur: warning: {}: {} messages did not reach W&B; metrics.jsonl has all metrics\n", kWandbKey,
+         unsent);
+  } else if (!ended) {
+    Tell("augur: warning: {}: W&B did not finish within {:.0f} s; `wandb sync` sends what is missing\n",
+         kWandbKey, SecondsSince(start));
+  }
 }
 
 void WandbWriter::Write(int64_t step, const Metrics& metrics) { Send({{"step", step}, {"data", metrics}}); }
 
 void WandbWriter::WriteReport(const std::filesystem::path& page) { Send({{"report", page.string()}}); }
 
-// A process that has ended is not the run's business: its metrics are in the run directory, too.
 void WandbWriter::Send(const Json& message) {
   const std::string line = message.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
-  for (size_t sent = 0; sent < line.size();) {
-    const ssize_t now = ::send(child_.fd, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
-    if (now < 0 && errno == EINTR) continue;
-    if (now <= 0) return;
-    sent += static_cast<size_t>(now);
+  Flush();
+  if (!gone_ && waiting_.size() + line.size() <= kMostWaiting) {
+    waiting_ += line;
+    return Flush();
+  }
+  if (dropped_++ == 0 && !gone_) {
+    Tell(
+        "augur: warning: {}: W&B takes no metrics; until it does, they are dropped there and counted; "
+        "metrics.jsonl has them\n",
+        kWandbKey);
+  }
+}
+
+void WandbWriter::Flush() {
+  while (!waiting_.empty() && !gone_) {
+    const ssize_t sent = ::send(child_.fd, waiting_.data(), waiting_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) waiting_.erase(0, static_cast<size_t>(sent));
+    if (sent >= 0 || errno == EINTR) continue;
+    if (errno == EAGAIN) return;
+    gone_ = true;
+    Tell("augur: warning: {}: the process that sends to W&B has ended; metrics.jsonl has all metrics\n",
+         kWandbKey);
   }
 }
 

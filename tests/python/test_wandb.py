@@ -3,11 +3,13 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +125,78 @@ def test_without_the_package_the_run_does_not_begin(tmp_path):
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "log.wandb:" in done.stderr and "pip install wandb" in done.stderr
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+STALLED = """
+import importlib.util, time
+
+assert importlib.util.find_spec("masks") is None  # files of python/augur are no modules of their own
+
+class Run:
+    def log(self, *args, **kwargs):
+        time.sleep(600)
+
+    def finish(self):
+        time.sleep(600)
+
+def init(**_):
+    return Run()
+"""
+
+
+def start_stalled(tmp_path, steps: int) -> subprocess.Popen:
+    (tmp_path / "stalled").mkdir()
+    (tmp_path / "stalled" / "wandb.py").write_text(STALLED)
+    config = write_config(
+        tmp_path / "c.yaml", make_policy(tmp_path / "policy"), tmp_path / "run", log__wandb="x", train__steps=steps,
+        rollout__prompts=1, rollout__group=2, rollout__max_tokens=2, reward__overlong_buffer=0, train__minibatch=1,
+        train__epochs=1, checkpoint__every=0,
+    )  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "stalled")}
+    return subprocess.Popen(
+        [PROGRAM, "train", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def bridges(tmp_path) -> list[int]:
+    """The processes that send this run's metrics."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().split(b"\0")
+        except OSError:  # it has just ended
+            continue
+        if any(word.endswith(b"/_wandb.py") for word in words) and str(tmp_path / "run").encode() in words:
+            found.append(int(entry.parent.name))
+    return found
+
+
+def test_a_server_that_stalls_stops_no_step_and_no_signal(tmp_path):
+    """It takes nothing: its socket is full after some 100 steps, and the queue before it after some 500 more."""
+    process = start_stalled(tmp_path, 100000)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not metrics.exists() or metrics.stat().st_size < 2 * 2**20:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "; saved" in out, err
+    assert time.monotonic() - began < 20
+    assert err.count("W&B takes no metrics") == 1 and re.search(r"log.wandb: \d+ messages did not reach W&B", err)
+    assert not bridges(tmp_path)
+
+
+@pytest.mark.slow
+def test_its_process_ends_with_a_killed_engine(tmp_path):
+    process = start_stalled(tmp_path, 100000)
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    assert len(bridges(tmp_path)) == 1
+    process.kill()
+    process.communicate()
+    end = time.monotonic() + 30
+    while bridges(tmp_path) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not bridges(tmp_path)
