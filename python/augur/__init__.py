@@ -9,6 +9,7 @@ and `linear_policy_loss` the same from hidden states, without holding the logits
 
 from augur import _library
 from augur._engine import Error
+from augur._processes import join
 from augur.api import evaluate, generate, train
 from augur.head import linear_policy_loss
 from augur.loss import Metric, PolicyLoss, policy_loss, token_weights
@@ -26,6 +27,7 @@ __all__ = [
     "decide",
     "evaluate",
     "generate",
+    "join",
     "linear_policy_loss",
     "policy_loss",
     "token_weights",

@@ -120,7 +120,6 @@ def call(
         raise Error(f"{what}; start it by multiprocessing's spawn, or train in the child alone")
     if threading.get_ident() in _callers:
         _refuse(args, "cannot run inside a callback of the run under way")
-    _processes.join()
     messages: list[bytes] = []
     results: list[bytes] = [b"{}"]
     raised: list[BaseException] = []
@@ -152,6 +151,9 @@ def call(
         raise Error("\n".join(message.decode() for message in messages))
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
-    if code == _FAILED and not _processes.is_first():
-        raise Error(f"augur {args[0]}: failed on another rank, which says why")
+    # The first rank also returns so where some prompts failed; generate leaves a file then, and others a result.
+    if code == _FAILED and not _processes.alone():
+        made = len(results) > 1 or (args[0] == "generate" and Path(args[args.index("--output") + 1]).exists())
+        if not (_processes.is_first() and made):
+            raise Error(f"augur {args[0]}: failed on another rank, which says why")
     return json.loads(results[-1])

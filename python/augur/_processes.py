@@ -21,9 +21,18 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 VARIABLES = (*_TORCHRUN, "SLURM_STEP_NUM_TASKS")  # without which a process is alone
 _POLL_SECONDS = 0.02
 
+_joined = False
+
 
 def join() -> None:
-    """Joins the group this process was started in, if it was; once."""
+    """Joins the processes that torchrun or srun started together with this one.
+
+    All of them call it. From then on `augur.train`, `augur.generate` and `augur.evaluate` are calls of all together,
+    with the same arguments: they divide the work, and the first process gets the responses or figures. Without it each
+    process is alone, whatever its environment holds. Where torch.distributed is initialized, its group is the one that
+    is joined. `python -m augur` joins by itself.
+    """
+    global _joined
     if not dist.is_initialized():
         if not all(name in os.environ for name in _TORCHRUN):
             if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) < 2:
@@ -36,6 +45,7 @@ def join() -> None:
     library.augur_set_process_group(
         group.group_name.encode(), dist.get_rank(), dist.get_world_size(), gpu, _local_size()
     )
+    _joined = True
 
 
 def _backends() -> str:
@@ -54,7 +64,11 @@ def _group_of_all() -> dist.ProcessGroup:
 
 def is_first() -> bool:
     """Whether this process writes what a command makes."""
-    return not dist.is_initialized() or dist.get_rank() == 0
+    return not _joined or dist.get_rank() == 0
+
+
+def alone() -> bool:
+    return not _joined or dist.get_world_size() == 1
 
 
 @GROUP_MAKER

@@ -89,15 +89,17 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
     prompts are token ids), logprobs, temperature, weight_version, finish_reason. With top_logprobs also support_ids,
     int32 [tokens, K+1], and support_logprobs, float32, as augur.decide and augur.policy_loss take them.
 
-    Of several processes, all call it together; the first gets the responses, the others an empty list.
+    After augur.join() all processes call it together, with the same arguments; the first gets the responses, the others
+    an empty list.
     """
     if not _can_be_listed(prompts):
         raise Error(f"prompts: is a {type(prompts).__name__}; give texts, conversations or lists of token ids")
     prompts = [_plain(prompt) for prompt in ([prompts] if isinstance(prompts, str | Mapping) else prompts)]
     if _is_tokens(prompts) or (prompts and all(isinstance(message, Mapping) for message in prompts)):
         prompts = [prompts]
-    if not prompts:
+    if not prompts and _processes.alone():
         return []
+    _refuse_given("generate", options, ("prompt", "data", "tokens_input", "output"))
     columns = 1 + _count("top_logprobs", options.get("top_logprobs"))
     is_tokens = [_is_tokens(prompt) for prompt in prompts]
     if any(is_tokens):
@@ -105,7 +107,7 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
     if any(is_tokens) and not all(is_tokens):
         first = is_tokens.index(not is_tokens[0])
         raise Error(f"prompts:{first + 1}: token ids and texts cannot be mixed; generate them in two calls")
-    key, flag = ("tokens", "--tokens-input") if is_tokens[0] else ("prompt", "--data")
+    key, flag = ("tokens", "--tokens-input") if is_tokens[:1] == [True] else ("prompt", "--data")
     with tempfile.TemporaryDirectory() as scratch:
         file, output = Path(scratch) / "prompts.jsonl", Path(scratch) / "rollouts.jsonl"
         file.write_text(_json_lines("prompts", ({key: prompt} for prompt in prompts)), encoding="utf-8")
@@ -129,16 +131,20 @@ def evaluate(
     data: str | PathLike | Sequence,
     *,
     reward: Callable | str | None = None,
+    table: bool = False,
     **options: object,
 ) -> dict:
     """`augur eval`: avg@k, maj@k and pass@k of a model, overall and by data source, as the command's JSON has them.
 
     data: a JSONL or Parquet file, a task, or a list of them; or rows ({"prompt", "answer", ...}).
     reward: a function that scores the responses, as train takes it, in place of a verifier.
+    table: print the command's table to standard output, too.
     options: the command's flags (samples=16, temperature=1, max_tokens=256, verifier="exact", ...).
 
-    Of several processes, all call it together; the first gets the figures, the others an empty dict.
+    After augur.join() all processes call it together, with the same arguments; the first gets the figures, the others
+    an empty dict.
     """
+    _refuse_given("evaluate", options, ("no_table",))
     with tempfile.TemporaryDirectory() as scratch, _scored_by(reward) as (function, server):
         file = Path(scratch) / "data.jsonl"
         if not (isinstance(data, PathLike) or _can_be_listed(data)):
@@ -154,7 +160,7 @@ def evaluate(
                 kind = "rows and files cannot be mixed" if isinstance(item, Mapping) else f"{item!r} is no data"
                 raise Error(f"data:{place}: {kind}; give rows, or files and tasks")
         try:
-            scored = {"reward": function, **options}
+            scored = {"reward": function, "no_table": not table, **options}
             figures = call(
                 ["eval", _path("model", model), "--data", *(_path("data", file) for file in files), *_flags(scored)],
                 reward_server=server,
@@ -165,6 +171,13 @@ def evaluate(
             figures["failed"] = [fault.replace(fspath(file), "data") for fault in figures["failed"]]
             _tell(figures["failed"])
         return figures
+
+
+def _refuse_given(call: str, options: Mapping[str, object], own: Sequence[str]) -> None:
+    """Flags that the call sets itself would be given twice."""
+    for name in options:
+        if name.replace("-", "_") in own:
+            raise Error(f"{name}: augur.{call} sets this itself, from its arguments; leave it out")
 
 
 def _can_be_listed(value: object) -> bool:

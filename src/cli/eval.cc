@@ -17,6 +17,7 @@
 #include "cli/flag_checks.h"
 #include "cli/load_or_stop.h"
 #include "cli/program.h"
+#include "cli/same_on_ranks.h"
 #include "eval/evaluate.h"
 #include "metrics/progress.h"
 #include "ops/parallel/ranks.h"
@@ -38,6 +39,7 @@ struct EvalFlags {
   std::string verifier = "auto";
   PythonReward reward{.key = "--reward"};
   std::string output, responses;
+  bool no_table = false;
 };
 
 Scorer ScorerOf(const EvalFlags& flags) {
@@ -66,6 +68,16 @@ class EvalRun {
     verifiers_ = NamesBySource(scorer_, prompts_.prompts);
   }
 
+  // What ranks compare of the prompts.
+  std::vector<std::string> InputLines() const {
+    std::vector<std::string> lines;
+    for (size_t i = 0; i < prompts_.prompts.size(); ++i) {
+      const Prompt& prompt = prompts_.prompts[i];
+      lines.push_back(PromptLine(i, prompts_.tokens[i], prompt.data_source + prompt.ground_truth.dump()));
+    }
+    return lines;
+  }
+
   // StopSignals must live.
   void Run() {
     Sample();
@@ -76,7 +88,9 @@ class EvalRun {
       Tell("augur: stopped by {}; no figures, since they would be of a part only\n", StopSignalName());
       throw ExitCode{kInterrupted};
     }
-    if (options_.output != kStandardOutput && options_.responses != kStandardOutput) PrintTable();
+    const bool table =
+        !options_.no_table && options_.output != kStandardOutput && options_.responses != kStandardOutput;
+    if (table) PrintTable();
     const std::vector<std::string> faults = evaluation_.Faults();
     const OrderedJson report = Report(faults);
     TellResult(report);
@@ -255,6 +269,7 @@ void AddEvalCommand(CLI::App& app) {
                       "Write the figures as JSON to this file; - is standard output, without the table");
   command->add_option("--responses", options->responses,
                       "Write every response with its score as JSON lines; -: as above");
+  command->add_flag("--no-table", options->no_table, "Print no table to standard output");
   command->footer(
       "avg@k is the share of right responses, maj@k whether the answer most responses give is right, pass@k "
       "whether\n"
@@ -265,7 +280,7 @@ void AddEvalCommand(CLI::App& app) {
       "unbiased estimate. Draws follow from --seed and the prompt's place alone.\n\n"
       "Example: augur eval models/smollm2-135m-instruct --chat --data gsm8k_test.jsonl --samples 16 --output "
       "gsm8k.json");
-  command->callback([options] {
+  command->callback([options, command] {
     const StopSignals signals;
     std::optional<EvalRun> run;
     LoadOrStop([&] {
@@ -283,6 +298,7 @@ void AddEvalCommand(CLI::App& app) {
       }
       run.emplace(*options);
     });
+    ExpectSameOnRanks(*command, options->engine.model, run->InputLines());
     run->Run();
   });
 }

@@ -23,6 +23,7 @@
 #include "cli/load_or_stop.h"
 #include "cli/program.h"
 #include "cli/response_printer.h"
+#include "cli/same_on_ranks.h"
 #include "cli/stdin_on_ranks.h"
 #include "metrics/progress.h"
 #include "ops/parallel/ranks.h"
@@ -106,6 +107,14 @@ class Generate {
     const int64_t rows = loaded_.model.config.vocab_size;
     CheckSupport(sampling_.support, sampling_.vocab_size > 0 ? sampling_.vocab_size : rows, "--top-logprobs");
     loaded_.engine->CheckOptions(sampling_, text_.has_value());
+  }
+
+  // What ranks compare of the prompts.
+  std::vector<std::string> InputLines() const {
+    std::vector<std::string> lines;
+    for (size_t i = 0; i < input_.requests.size(); ++i)
+      lines.push_back(PromptLine(i, input_.requests[i].tokens));
+    return lines;
   }
 
   // StopSignals must live.
@@ -276,13 +285,14 @@ void AddGenerateCommand(CLI::App& app) {
   command->add_option("--output", options->output, "Write rollouts as JSON lines to this file");
   command->add_option("--stats", options->stats, "json: at the end print a line with speed and memory");
   command->footer(kGenerateFooter);
-  command->callback([options] {
+  command->callback([options, command] {
     const Ranks ranks = Ranks::World();
     ranks.OnFirst([&] { CheckInputs(*options); });
     const std::string stdin_text = options->tokens_input == "-" ? StdinOnRanks() : "";
     const StopSignals signals;  // only now: Ctrl-C ends the wait for standard input at once
     std::optional<Generate> generate;
     LoadOrStop([&] { generate.emplace(*options, stdin_text); });
+    ExpectSameOnRanks(*command, options->engine.model, generate->InputLines());
     generate->Run();
   });
 }

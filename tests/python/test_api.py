@@ -328,6 +328,9 @@ def test_evaluation_equals_the_command(tmp_path, capfd):
     flags = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), value)]
     run_augur("eval", MODEL, "--data", "task:sort:count=4:seed=12", *flags, "--json", tmp_path / "report.json")
     assert report == json.loads((tmp_path / "report.json").read_text())
+    assert capfd.readouterr().out == ""
+    augur.evaluate(MODEL, "task:sort:count=4:seed=12", table=True, **options)
+    assert "avg@4" in capfd.readouterr().out
     rows = [{"prompt": "1 2 =", "answer": "1 2"}, {"prompt": "", "answer": "1"}]
     report = augur.evaluate(MODEL, rows, verifier="exact", **options)
     assert report["overall"]["prompts"] == 1
@@ -582,6 +585,8 @@ def test_damaged_files_of_a_run_are_told_and_left_out(run, tmp_path):
         (lambda: augur.generate(MODEL, b"1 2 ="), "prompts: is a bytes"),
         (lambda: augur.generate("--help", "1 2 ="), "./--help: not a directory"),
         (lambda: augur.generate(MODEL, "1 2 =", top_logprobs=[2]), "top_logprobs: .2. is no number"),
+        (lambda: augur.generate(MODEL, "1 2 =", prompt="3 4 ="), "^prompt: augur.generate sets this itself"),
+        (lambda: augur.generate(MODEL, "1 2 =", output="a.jsonl"), "^output: augur.generate sets this itself"),
         (lambda: augur.evaluate(MODEL, None), "data: is a NoneType"),
         (lambda: augur.train(""), "config: is empty"),
     ],

@@ -322,6 +322,7 @@ import sys
 import augur
 from ranks import end_rank
 
+augur.join()
 options = {"max_tokens": 4, "threads": 1, "device": "cpu"}
 rollouts = augur.generate(sys.argv[1], ["3 1 2 =", "4 2 ="], **options)
 figures = augur.evaluate(sys.argv[1], "task:sort:numbers=4:count=2", samples=1, **options)
@@ -344,6 +345,49 @@ def test_calls_from_python_give_the_first_rank_what_they_made(tmp_path):
         [*launcher, tmp_path / "calls.py", TINY], capture_output=True, text=True, env=environment, timeout=120
     )
     assert {"2 1 True False", "0 None False True"} <= set(done.stdout.splitlines()), done.stderr
+
+
+OWN_CALLS = """
+import os, sys
+import augur
+from ranks import end_rank
+
+own = int(os.environ["RANK"])
+options = {"max_tokens": 4, "threads": 1, "device": "cpu", "greedy": True}
+prompts = [["1 2 =", "3 4 ="], ["9 8 ="]][own]
+rows = [{"prompt": prompt, "answer": "1"} for prompt in prompts]
+said = [len(augur.generate(sys.argv[1], prompts, **options)), augur.evaluate(sys.argv[1], rows, **options) != {}]
+augur.join()
+for call in (
+    lambda: augur.generate(sys.argv[1], prompts, **options),
+    lambda: augur.evaluate(sys.argv[1], [rows[0] | {"answer": str(own)}], **options),
+    lambda: augur.generate(sys.argv[1], ["1 2 ="], **(options | {"max_tokens": 4 + own})),
+    lambda: augur.generate(sys.argv[1], [] if own else prompts, **options),
+):
+    try:
+        call()
+        said.append("answered")
+    except augur.Error as error:
+        reasons = ("not those of the first rank", "another rank", "holds no prompts")
+        said.append(any(reason in str(error) for reason in reasons) or str(error))
+said.append(len(augur.generate(sys.argv[1], ["1 2 ="], **options)))
+sys.stdout.write(f"{own}: {said}\\n")
+sys.stdout.flush()
+end_rank()
+"""
+
+
+def test_ranks_answer_their_own_prompts_until_they_join_and_then_refuse_others(tmp_path):
+    (tmp_path / "calls.py").write_text(OWN_CALLS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests' / 'python'}"}
+    done = subprocess.run(
+        [*launcher, tmp_path / "calls.py", TINY], capture_output=True, text=True, env=environment, timeout=120
+    )
+    refused = ", ".join(["True"] * 4)
+    assert {f"0: [2, True, {refused}, 1]", f"1: [1, True, {refused}, 0]"} <= set(done.stdout.splitlines()), (
+        done.stdout + done.stderr
+    )
 
 
 @pytest.mark.slow
