@@ -3,22 +3,27 @@ in build/ in a source tree, or in site-packages/augur where the package was inst
 
 import ctypes
 import importlib.util
+import mmap
 import os
 import platform
 import sys
 import warnings
 from pathlib import Path
 
-if "OMP_WAIT_POLICY" not in os.environ:
-    # Before torch loads OpenMP; why: src/cli/main.cc.
-    os.environ.setdefault("GOMP_SPINCOUNT", "30000" if platform.machine() == "aarch64" else "1000")
+_sets_spins = not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
+if _sets_spins:  # before torch loads OpenMP; why: src/cli/main.cc
+    os.environ["GOMP_SPINCOUNT"] = "30000" if platform.machine() == "aarch64" else "1000"
 
 if importlib.util.find_spec("numpy") is None:  # which neither torch requires nor Augur
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")
 
-import torch
+import torch  # noqa: E402
+
+if _sets_spins:
+    del os.environ["GOMP_SPINCOUNT"]  # read by now, and nothing for the processes that this one starts
 
 _NAME = "libaugur_torch.so"
+_BUILT_FOR = b"augur-built-for-torch "  # augur_torch_version() of src/cli/program.cc
 
 ERROR_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 STEP_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
@@ -48,8 +53,29 @@ def _load() -> ctypes.CDLL:
     found = _found()
     if not found:
         raise ImportError(f"Augur's library, {_NAME}, is not built: run ./check in the source tree, or pip install it")
-    torch.ops.load_library(found[0])
-    return ctypes.CDLL(str(found[0]))
+    _check_torch(found[0])
+    try:
+        torch.ops.load_library(found[0])
+        return ctypes.CDLL(str(found[0]))
+    except OSError as fault:
+        reason = str(fault.__cause__ or fault).splitlines()[0]
+        raise ImportError(
+            f"{found[0]} does not load with torch {torch.__version__}: {reason}; install the torch it was built for, "
+            "or build Augur again (pip install .)"
+        ) from None
+
+
+def _check_torch(file: Path) -> None:
+    """Of another torch the library misses symbols, or finds some that have changed. Read without loading it."""
+    with open(file, "rb") as library, mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(_BUILT_FOR)
+        built = content[at + len(_BUILT_FOR) : content.find(b"\0", at)].decode() if at >= 0 else ""
+    here = torch.__version__.split("+")[0]
+    if built and built.split(".")[:2] != here.split(".")[:2]:
+        raise ImportError(
+            f"Augur was built for torch {built}, and this is torch {here}: pip install torch=={built}, or an Augur "
+            f"built for torch {here}"
+        )
 
 
 library = _load()

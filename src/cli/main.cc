@@ -44,7 +44,8 @@ int main(int argc, char** argv) {
 #else
   constexpr const char* kSpins = "1000";
 #endif
-  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", kSpins, 0);
+  const bool spins = std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr;
+  if (spins) setenv("GOMP_SPINCOUNT", kSpins, 1);
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "train" || command == "sft") HoldStopSignals();
   void* library = dlopen("libaugur_torch.so", RTLD_NOW | RTLD_GLOBAL);
@@ -52,6 +53,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "augur: %s\n", dlerror());
     return 1;
   }
+  if (spins) unsetenv("GOMP_SPINCOUNT");  // not for what this starts
   Find<decltype(augur_set_python)>(library, "augur_set_python")(AUGUR_PYTHON, AUGUR_PACKAGE);
   const int code = Find<decltype(augur_main)>(library, "augur_main")(argc, argv, nullptr);
   std::fflush(nullptr);

@@ -212,6 +212,12 @@ int augur_main(int argc, const char* const* argv, const AugurHooks* given) {
 
 const char* augur_version() { return AUGUR_VERSION; }
 
+const char* augur_torch_version() {
+  constexpr std::string_view kMark = "augur-built-for-torch ";
+  static constexpr char kText[] = "augur-built-for-torch " AUGUR_TORCH_VERSION;
+  return kText + kMark.size();
+}
+
 void augur_set_python(const char* interpreter, const char* package) {
   augur::SetPython({interpreter, package});
 }

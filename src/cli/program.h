@@ -24,6 +24,9 @@ int augur_main(int argc, const char* const* argv, const AugurHooks* hooks);
 
 // "0.2.0"
 const char* augur_version();
+// "2.11.0": the torch it was built for. Python finds it in the file, behind "augur-built-for-torch ", before
+// it loads the library.
+const char* augur_torch_version();
 
 // Tells which Python runs what is written in it (reward functions, Parquet files), and where the package
 // lies.

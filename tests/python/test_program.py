@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -136,10 +137,10 @@ def test_the_engine_knows_the_group_that_python_made(tmp_path):
     """Each rank joins; torch knows the group by the name that the engine was told."""
     code = """
 import augur, os, torch, torch.distributed as dist
-from augur import _processes, _library
+from augur import _library
 told = []
 _library.library.augur_set_process_group = lambda *args: told.append(args)
-_processes.join()
+augur.join()
 (name, rank, size, gpu, local_size), = told
 assert (gpu, local_size) == (False, 2)
 total = torch.ops._c10d_functional.all_reduce(torch.tensor([rank + 1.0]), "sum", name.decode())
@@ -196,8 +197,8 @@ if os.environ["RANK"] == sys.argv[2] and not mark.exists():
     time.sleep(6)  # the other has said by then that it is here
     os.kill(os.getpid(), signal.SIGKILL)
 import torch.distributed as dist
-from augur import _processes
-_processes.join()
+import augur
+augur.join()
 dist.barrier()
 os.write(1, f"{dist.get_rank()} of {dist.get_world_size()}\\n".encode())
 dist.barrier()
@@ -261,3 +262,32 @@ def test_ctrl_c_saves_as_in_the_program(tmp_path):
     assert "stopped by SIGINT" in out
     steps = json.loads(metrics.read_text().splitlines()[-1])["step"]
     assert (tmp_path / "run" / "checkpoints" / f"global_step_{steps}").is_dir()
+
+
+def test_another_torch_is_named_before_the_library_is_loaded():
+    code = "import torch; torch.__version__ = '2.99.0+cpu'; import augur"
+    done = run_module(code, before=["-c"])
+    assert done.returncode == 1
+    assert "Augur was built for torch 2.11.0, and this is torch 2.99.0: pip install" in done.stderr.splitlines()[-1]
+    done = run_module(code + "_verl", before=["-c"])  # verl's plug-in, whose exception verl notes at DEBUG
+    assert "augur.verl could not be loaded, so the loss modes named augur are not there: Augur was" in done.stderr
+
+
+def test_a_library_that_does_not_load_is_one_line(tmp_path):
+    shutil.copytree(ROOT / "python" / "augur", tmp_path / "augur")
+    (tmp_path / "augur" / "libaugur_torch.so").write_bytes(b"no library")
+    done = subprocess.run(
+        [sys.executable, "-c", "import augur"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": tmp_path},
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ") and "libaugur_torch.so does not load with torch 2.11.0" in last
+
+
+def test_what_openmp_reads_is_left_to_no_child():
+    code = "import augur, os, subprocess; print(subprocess.run(['printenv', 'GOMP_SPINCOUNT']).returncode)"
+    environment = {name: value for name, value in ENVIRONMENT.items() if name != "GOMP_SPINCOUNT"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout == "1\n", done.stderr

@@ -89,11 +89,11 @@ def test_the_wheel_knows_no_python_abi_and_one_version(wheel):
         metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
         entries = archive.read(next(n for n in names if n.endswith("entry_points.txt"))).decode()
     assert {"augur/libaugur_torch.so", "augur/_reward_worker.py", "augur/py.typed"} <= set(names)
-    assert all(name.startswith(("augur/", "augur_rl-")) for name in names)
+    assert all(name.startswith(("augur/", "augur_verl/", "augur_rl-")) for name in names)
     assert "Name: augur-rl\n" in metadata and "Requires-Dist: torch==2.11.0\n" in metadata
     for extra in ("trl", "verl"):
         assert f"Provides-Extra: {extra}\n" in metadata
-    assert "augur = augur.__main__:main" in entries and "augur = augur.verl" in entries
+    assert "augur = augur.__main__:main" in entries and "augur = augur_verl" in entries
 
 
 def foreign(libraries) -> list[str]:

@@ -1,39 +1,25 @@
 """Augur's masks in verl: installed, `actor_rollout_ref.actor.policy_loss.loss_mode=augur` is all that selects them.
 
-verl loads this module through the entry point verl.plugins in every process. It registers the policy losses, engines
-that decide over the trainer's logits, and agent loops and servers that record the support. Each does what verl's own
-does unless the loss mode is one of Augur's.
+verl loads this module through the entry point verl.plugins (augur_verl) in every process. It registers the policy
+losses, engines that decide over the trainer's logits, and agent loops and servers that record the support. Each does
+what verl's own does unless the loss mode is one of Augur's.
 """
 
-import logging
+from verl.workers import engine as engines
 
-import verl
+from augur.verl.agent_loop import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, wrap_worker
+from augur.verl.config import LOSS_MODES, check_in_driver
+from augur.verl.engine import AugurFSDPEngine
+from augur.verl.loss import rule_of
+from augur.verl.replicas import register_replicas
 
-from augur import guards
+AugurMegatronEngine = None
+if getattr(engines, "MegatronEngineWithLMHead", None) is not None:  # None where megatron-core is not installed
+    from augur.verl.megatron_engine import AugurMegatronEngine
 
-try:
-    from verl.workers import engine as engines
-
-    from augur.verl.agent_loop import AugurSingleTurnAgentLoop, AugurToolAgentLoop, SupportMixin, wrap_worker
-    from augur.verl.config import LOSS_MODES, check_in_driver
-    from augur.verl.engine import AugurFSDPEngine
-    from augur.verl.loss import rule_of
-    from augur.verl.replicas import register_replicas
-
-    AugurMegatronEngine = None
-    if getattr(engines, "MegatronEngineWithLMHead", None) is not None:  # None where megatron-core is not installed
-        from augur.verl.megatron_engine import AugurMegatronEngine
-
-    wrap_worker()
-    check_in_driver()
-    register_replicas()
-except Exception as error:
-    # verl logs a plugin that fails at DEBUG alone, and the run would go on without the mask.
-    guards.check_version("verl", verl.__version__, guards.TESTED["verl"])
-    logging.getLogger("augur").exception(
-        f"augur.verl could not be loaded, so the loss modes named augur are not there: {error}"
-    )
-    raise
+wrap_worker()
+check_in_driver()
+register_replicas()
 
 __all__ = [
     "LOSS_MODES",

@@ -298,9 +298,16 @@ def test_a_failure_to_load_is_not_silent(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['verl.trainer.constants_ppo'] = None\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", "import augur.verl"], capture_output=True, text=True, env=environment(PYTHONPATH=path)
+        [sys.executable, "-c", "import augur_verl"], capture_output=True, text=True, env=environment(PYTHONPATH=path)
     )
     assert done.returncode != 0 and "augur.verl could not be loaded" in done.stderr
+
+
+def test_a_library_that_does_not_load_is_not_silent(installed, tmp_path):
+    """verl itself notes a plug-in that fails at DEBUG."""
+    (tmp_path / "sitecustomize.py").write_text("import torch\ntorch.__version__ = '2.99.0'\n")
+    done = subprocess.run([sys.executable, "-c", "import verl"], capture_output=True, text=True, env=installed)
+    assert "augur.verl could not be loaded" in done.stderr and "this is torch 2.99.0" in done.stderr, done.stderr
 
 
 def test_a_version_outside_the_tested_range_is_said_once_by_the_driver(script_config, caplog, monkeypatch):
