@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <set>
 
@@ -242,6 +243,12 @@ void AddAdapters(const LoraOptions& options, uint64_t seed, std::string_view whe
   for (const std::string& name : whole) TrainWhole(name, {}, "lora.modules_to_save", model);
 }
 
+void AdapterSize::AddBase(const ModuleSpec& spec) {
+  const int64_t elements = spec.rows() * spec.in * std::max<int64_t>(spec.experts, 1);
+  base += elements;
+  pinned_base += static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(elements)));
+}
+
 AdapterSize SizeOfAdapters(const LoraOptions& options, const ModelConfig& config, std::string_view where) {
   AdapterSize size;
   std::set<std::string> unused;
@@ -255,7 +262,7 @@ AdapterSize SizeOfAdapters(const LoraOptions& options, const ModelConfig& config
         adapted = true;
         size.trained += options.rank * (spec.in + place.rows) * matrices;
       }
-      if (adapted) size.base += spec.rows() * spec.in * matrices;
+      if (adapted) size.AddBase(spec);
     }
   }
   Model shape = AllocateModel(config, at::kBFloat16, at::Device(at::kMeta));

@@ -42,10 +42,13 @@ void AddAdapters(const LoraOptions& options, uint64_t seed, std::string_view whe
 // first values are kept for that.
 struct AdapterSize {
   int64_t trained = 0, base = 0;
+  int64_t pinned_base = 0;  // of bases in pinned host memory, which torch rounds up to powers of two
+
+  void AddBase(const ModuleSpec& spec);
 };
 AdapterSize SizeOfAdapters(const LoraOptions& options, const ModelConfig& config, std::string_view where);
 
-// Whether the base of a model of so many bytes is put into the machine's memory when it is adapted on a GPU.
+// Whether the base of a model of so many bytes is put into host memory when it is adapted on a GPU.
 bool BaseStaysOnHost(int64_t bytes);
 
 // One more adapter of given factors, float32 [rank, in] and [rows, rank], and a module to be trained whole

@@ -423,7 +423,7 @@ AdapterSize SizeOfAdapter(const fs::path& directory, const ModelConfig& config) 
       const bool adapted = std::ranges::any_of(AdapterPlaces(spec), [&](const AdapterPlace& place) {
         return IsPlace(spec, place, StemOf(layer, spec, place, both), both, reader);
       });
-      if (adapted) size.base += spec.rows() * spec.in * std::max<int64_t>(spec.experts, 1);
+      if (adapted) size.AddBase(spec);
     }
   }
   return size;

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,25 @@ def test_settings_that_several_ranks_cannot_use_are_named(tmp_path, guesser):
         "parallel: {shard: states}\n"
     )
     assert "sft.gradient_dtype: bf16 does nothing where parallel.shard is states" in run_ranks(2, "sft", sft).stderr
+
+
+def test_groups_of_replicas_are_made_once(monkeypatch):
+    """torch keeps connections and threads of each until the process ends."""
+    from augur import _processes
+
+    made = []
+    monkeypatch.setattr(_processes, "_backends", lambda: "gloo")
+    monkeypatch.setattr(_processes.dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(_processes.dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(
+        _processes.dist,
+        "new_group",
+        lambda members, backend: made.append(members) or types.SimpleNamespace(group_name=f"of {members}"),
+    )
+    _processes._divided.cache_clear()
+    names = [_processes._divided(2), _processes._divided(2)]
+    _processes._divided.cache_clear()
+    assert names[0] == names[1] == b"of [0, 1]\nof [1, 3]\n" and len(made) == 4
 
 
 @pytest.mark.slow

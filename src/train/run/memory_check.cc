@@ -148,7 +148,8 @@ MemoryPlan PlanMemory(const MemoryUse& use, at::Device device) {
     const bool host = device.is_cuda() && BaseStaysOnHost(static_cast<int64_t>(all * element));
     const bool rounded = use.section.precision == Precision::kFp8;
     add(fmt::format("their base ({}{})", rounded ? "fp8" : type, host ? ", in host memory" : ""),
-        static_cast<double>(size_of.base) * (rounded ? 1 : element), MemoryPhase::kAlways, true, host);
+        static_cast<double>(host ? size_of.pinned_base : size_of.base) * (rounded ? 1 : element),
+        MemoryPhase::kAlways, true, host);
     add("adapters (fp32)", trained * 4);
   } else if (!fp32) {
     add("master weights (fp32)", trained * 4 / ranks);

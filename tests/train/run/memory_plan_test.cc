@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/process_group.h"
+#include "message_of.h"
 #include "model/shapes.h"
 #include "train/run/memory_check.h"
 
@@ -52,6 +53,28 @@ TEST_F(MemoryPlanOf32Ranks, Qwen3Of30BFitsInto96GBInEveryPhase) {
     // 96 GB are 89.4 GiB: as much as a tenth of them is left to keys and values, CUDA and NCCL.
     EXPECT_LT(plan.Sum(false) / kGiB, 0.9 * 89.4) << DescribeMemory(plan);
   }
+}
+
+TEST_F(MemoryPlanOf32Ranks, TheBaseOfAdaptersIsRefusedWhereTheMachineCannotHoldItForEachProcess) {
+  const ModelConfig shape = NamedShape("qwen3-30b-a3b", "shape");
+  const ModelSection section;
+  const OptimizerFields optimizer;
+  LoraSection lora;
+  lora.rank = 8;
+  const MemoryUse use{
+      .model = shape, .section = section, .lora = lora, .optimizer = optimizer, .shard = Shard::kFull};
+  MemoryPlan plan = PlanMemory(use, at::kCUDA);
+  plan.total = 0;
+  // 54 GiB of linear layers; torch rounds pinned tensors up to powers of two.
+  EXPECT_GT(plan.HostSum(true) / kGiB, 60);
+  EXPECT_LT(plan.HostSum(true) / kGiB, 108);
+  plan.host_total = 256 * kGiB;
+  EXPECT_EQ(MessageOf([&] { RequireMemory(plan, use, "train", false); }), "no error");
+  plan.host_total = 32 * kGiB;
+  const std::string message = MessageOf([&] { RequireMemory(plan, use, "train", false); });
+  EXPECT_NE(message.find("of host memory for each of 8 processes of a machine, and there are 32.0"),
+            std::string::npos)
+      << message;
 }
 
 TEST_F(MemoryPlanOf32Ranks, NamesThePhasesAndTheHostsShare) {
