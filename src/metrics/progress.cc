@@ -43,15 +43,21 @@ std::string ClockText(double seconds) {
                    : fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
-std::string ProgressLine(std::string_view title, int64_t done, int64_t total, std::string_view figures,
-                         double seconds_left, size_t width) {
+std::string ProgressLine(std::string_view title, int64_t done, int64_t total, std::string figures,
+                         std::string_view stage, double seconds_left, size_t width) {
   constexpr size_t kLongestBar = 30, kShortestBar = 5;
   const std::string left = fmt::format("{} {}/{} ", title, done, total);
-  std::string right = figures.empty() ? std::string() : fmt::format("  {}", figures);
-  if (seconds_left >= 0) right += fmt::format("  {} left", ClockText(seconds_left));
-  const size_t taken = left.size() + right.size();
-  if (taken + kShortestBar > width) return (left + right).substr(0, width);
-  const size_t bar = std::min(kLongestBar, width - taken);
+  std::string end = stage.empty() ? "" : fmt::format("  {}", stage);
+  if (seconds_left >= 0) end += fmt::format("  {} left", ClockText(seconds_left));
+  // Where they do not all fit, the last of the figures give way to the stage and the time.
+  const auto taken = [&] { return left.size() + (figures.empty() ? 0 : 2 + figures.size()) + end.size(); };
+  while (!stage.empty() && !figures.empty() && taken() > width) {
+    const size_t last = figures.rfind("  ");
+    figures.resize(last == std::string::npos ? 0 : last);
+  }
+  const std::string right = (figures.empty() ? "" : "  " + figures) + end;
+  if (taken() + kShortestBar > width) return (left + right).substr(0, width);
+  const size_t bar = std::min(kLongestBar, width - taken());
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
   const auto full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(bar));
   std::string line = left;
@@ -86,6 +92,7 @@ void Progress::Update(int64_t done, std::string_view figures) {
   const std::lock_guard lock(mutex_);
   done_ = shown_done_ = done;
   unit_start_ = Clock::now();
+  figures_ = figures;
   last_stage_.clear();
   stage_.reset();
   if (!options_.shown) return;
@@ -94,7 +101,7 @@ void Progress::Update(int64_t done, std::string_view figures) {
   const bool due = since >= (terminal_ ? kRedrawInterval : plain);
   // The end is shown, but work that ended before its first plain line was due needs none.
   const bool end = done == total_ && (terminal_ || drawn_);
-  if (due || end || (terminal_ && !drawn_)) Draw(figures);
+  if (due || end || (terminal_ && !drawn_)) Draw();
 }
 
 void Progress::Within(const Stage& stage, std::optional<int64_t> shown_done) {
@@ -132,7 +139,7 @@ void Progress::DrawStageIfDue() {
                                    (another && (last_stage_.empty() || since >= kLongUnit));
   if (!due) return;
   last_stage_ = stage_->name;
-  Draw(StageText(*stage_));
+  Draw();
 }
 
 // Seconds within which less than a hundredth of the work says little about the rest.
@@ -158,14 +165,16 @@ double Progress::SecondsLeftOfStage() const {
   return Seconds(last_draw_ - stage_start_) * (1 - share) / share;
 }
 
-void Progress::Draw(std::string_view figures) {
+void Progress::Draw() {
   last_draw_ = Clock::now();
   const double left = SecondsLeft();
+  const std::string stage = stage_ ? StageText(*stage_) : "";
   if (terminal_) {
-    last_line_ = ProgressLine(title_, shown_done_, total_, figures, left, TerminalWidth());
+    last_line_ = ProgressLine(title_, shown_done_, total_, figures_, stage, left, TerminalWidth());
     Tell("\r\x1b[K{}", last_line_);
   } else {
-    Tell("{}: {} {}/{}{}{}{}\n", title_, unit_, shown_done_, total_, figures.empty() ? "" : "  ", figures,
+    Tell("{}: {} {}/{}{}{}{}{}{}\n", title_, unit_, shown_done_, total_, figures_.empty() ? "" : "  ",
+         figures_, stage.empty() ? "" : "  ", stage,
          left > 0 ? fmt::format("  {} left", ClockText(left)) : "");
   }
   std::fflush(stderr);

@@ -44,9 +44,9 @@ class Progress {
 
   // `done` of `total`, and what else to show ("reward 0.41  masked 1.2%").
   void Update(int64_t done, std::string_view figures = "");
-  // What the unit after those done is at. Shown once the unit has taken two seconds, although nothing more is
-  // heard of it; may be called often. `shown_done` is the count to show where it is not that of Update: an
-  // evaluation belongs to the step before it, which is done.
+  // What the unit after those done is at. Shown after the figures of the last Update once the unit has taken
+  // two seconds, although nothing more is heard of it; may be called often. `shown_done` is the count to show
+  // where it is not that of Update: an evaluation belongs to the step before it, which is done.
   void Within(const Stage& stage, std::optional<int64_t> shown_done = {});
   // A line of its own above the bar.
   void Note(std::string_view line);
@@ -54,7 +54,7 @@ class Progress {
  private:
   double SecondsLeft() const;
   double SecondsLeftOfStage() const;
-  void Draw(std::string_view figures);
+  void Draw();
   void DrawStageIfDue();
   void StartTimer();
 
@@ -63,7 +63,7 @@ class Progress {
   ProgressOptions options_;
   bool terminal_;
   bool drawn_ = false;
-  std::string last_line_, last_stage_;
+  std::string figures_, last_line_, last_stage_;
   Clock::time_point start_, unit_start_, stage_start_, last_draw_;
   std::optional<Stage> stage_;
   std::mutex mutex_;  // of all the above
@@ -75,8 +75,9 @@ class Progress {
 // "0:07", "12:30", "2:05:09".
 std::string ClockText(double seconds);
 
-// The bar's line for a terminal `width` columns wide, never wider: title, count, bar, figures, time left.
-std::string ProgressLine(std::string_view title, int64_t done, int64_t total, std::string_view figures,
-                         double seconds_left, size_t width);
+// The bar's line for a terminal `width` columns wide, never wider: title, count, bar, figures ("a 1  b 2"),
+// stage, time left.
+std::string ProgressLine(std::string_view title, int64_t done, int64_t total, std::string figures,
+                         std::string_view stage, double seconds_left, size_t width);
 
 }  // namespace augur

@@ -102,15 +102,40 @@ TEST(Progress, AShortStageShowsNothing) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(Progress, AStageKeepsTheFiguresOfTheLastUnit) {
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("train", "step", 3);
+    progress.Update(1, "reward 0.41  acc 38.1%  masked 1.2%");
+    progress.Within({"updating", 0, 512, "tokens"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(2400));
+  }
+  const std::string shown = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(
+      shown.starts_with("train: step 1/3  reward 0.41  acc 38.1%  masked 1.2%  updating: 0/512 tokens"))
+      << shown;
+}
+
+TEST(ProgressLine, KeepsTheStageAndAsManyFiguresAsFit) {
+  const auto line = [](size_t width) {
+    return ProgressLine("train", 20, 80, "reward 0.41  acc 38.1%", "updating: 1/2 tokens", 52.4, width);
+  };
+  EXPECT_TRUE(line(90).ends_with("░  reward 0.41  acc 38.1%  updating: 1/2 tokens  0:52 left")) << line(90);
+  EXPECT_EQ(line(70), "train 20/80   reward 0.41  acc 38.1%  updating: 1/2 tokens  0:52 left");
+  EXPECT_TRUE(line(65).ends_with("░  reward 0.41  updating: 1/2 tokens  0:52 left")) << line(65);
+  EXPECT_TRUE(line(50).ends_with("░  updating: 1/2 tokens  0:52 left")) << line(50);
+}
+
 TEST(ProgressLine, FitsTheTerminal) {
-  const std::string line = ProgressLine("train", 20, 80, "reward 0.41", 52.4, 80);
+  const std::string line = ProgressLine("train", 20, 80, "reward 0.41", "", 52.4, 80);
   EXPECT_TRUE(line.starts_with("train 20/80 █")) << line;
   EXPECT_TRUE(line.ends_with("  reward 0.41  0:52 left")) << line;
-  EXPECT_EQ(ProgressLine("train", 20, 80, "reward 0.41", 52.4, 20), "train 20/80   reward");
-  EXPECT_EQ(ProgressLine("x", 0, 0, "", -1, 11), "x 0/0 █████");
+  EXPECT_EQ(ProgressLine("train", 20, 80, "reward 0.41", "", 52.4, 20), "train 20/80   reward");
+  EXPECT_EQ(ProgressLine("x", 0, 0, "", "", -1, 11), "x 0/0 █████");
   for (size_t width = 0; width < 120; ++width) {
     size_t columns = 0;
-    for (const char c : ProgressLine("train", 3, 7, "a 1", 5, width)) columns += (c & 0xC0) != 0x80;
+    for (const char c : ProgressLine("train", 3, 7, "a 1  b 2", "updating: 1/2 tokens", 5, width))
+      columns += (c & 0xC0) != 0x80;
     EXPECT_LE(columns, width);
   }
   EXPECT_EQ(ClockText(59.6), "1:00");

@@ -87,7 +87,8 @@ def test_the_time_left_counts_the_evaluation_under_way(tmp_path, talker):
     line = wait_for_line(process, "evaluating")
     process.kill()
     process.communicate()
-    done, left = re.search(r"step 2/2  evaluating: (\d+)/262144 responses, \d+ tokens  (\d+:\d\d) left", line).groups()
+    pattern = r"step 2/2  reward \S+  acc .*  evaluating: (\d+)/262144 responses, \d+ tokens  (\d+:\d\d) left"
+    done, left = re.search(pattern, line).groups()
     assert int(done) > 0 and left != "0:00"
 
 
