@@ -99,6 +99,14 @@ std::vector<StudyRun> StudyRunsOf(const Plan& plan, const CompareFlags& argument
   return runs;
 }
 
+// The comparison's page links to those of its runs.
+void WriteRunPage(const fs::path& run) {
+  const fs::path page = run / "report.html", metrics = run / "metrics.jsonl";
+  if (!fs::exists(metrics)) return;
+  if (fs::exists(page) && fs::last_write_time(page) >= fs::last_write_time(metrics)) return;
+  WriteReport(std::vector{run}, page);
+}
+
 // Returns how many runs are not finished.
 size_t PrintComparison(const Json& comparison) {
   size_t width = 12;
@@ -180,6 +188,7 @@ void RunCompare(const CompareFlags& arguments) {
   const Json comparison = SummarizeComparison(arms, {.level = arguments.level, .steps = steps});
   WriteFileAtomically(plan.dir / "compare.json", comparison.dump() + "\n");
   WriteFileAtomically(plan.dir / "compare.csv", ComparisonCsv(arms));
+  for (const StudyRun& run : runs) WriteRunPage(run.config.run.dir);
   WriteReport(std::vector{plan.dir}, plan.dir / "report.html");
   const size_t unfinished = PrintComparison(comparison);
   fmt::print("{}\n", (plan.dir / "report.html").string());

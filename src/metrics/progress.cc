@@ -49,7 +49,7 @@ std::string ProgressLine(std::string_view title, int64_t done, int64_t total, st
   const std::string left = fmt::format("{} {}/{} ", title, done, total);
   std::string end = stage.empty() ? "" : fmt::format("  {}", stage);
   if (seconds_left >= 0) end += fmt::format("  {} left", ClockText(seconds_left));
-  // Where they do not all fit, the last of the figures give way to the stage and the time.
+  // Where they do not all fit, the last of the figures are left out.
   const auto taken = [&] { return left.size() + (figures.empty() ? 0 : 2 + figures.size()) + end.size(); };
   while (!stage.empty() && !figures.empty() && taken() > width) {
     const size_t last = figures.rfind("  ");

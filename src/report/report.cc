@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "report/assets.h"
 #include "report/run_data.h"
 
@@ -64,12 +65,33 @@ Json NotesAboutAll(const std::vector<Json>& runs) {
   return notes;
 }
 
-Json ReadAll(std::span<const std::filesystem::path> paths, size_t limit) {
+// Of a comparison: the runs, as "ARM/seed-N", that have a page of their own, and the names that lead from the
+// folder of this page to the comparison.
+void AddRunPages(const std::filesystem::path& path, const std::filesystem::path& out, Json* run) {
+  Json pages = Json::array(), way = Json::array();
+  std::error_code none;  // a folder that may not be read has no pages
+  for (const auto& arm : std::filesystem::directory_iterator(path, none)) {
+    for (const auto& seed : std::filesystem::directory_iterator(arm, none)) {
+      if (std::filesystem::exists(seed.path() / "report.html", none))
+        pages.push_back(LossyUtf8((arm.path().filename() / seed.path().filename()).string()));
+    }
+  }
+  const auto folder = std::filesystem::weakly_canonical(std::filesystem::absolute(out)).parent_path();
+  for (const auto& name : std::filesystem::weakly_canonical(path).lexically_relative(folder))
+    way.push_back(LossyUtf8(name.string()));
+  (*run)["run_pages"] = std::move(pages);
+  (*run)["path_from_page"] = std::move(way);
+}
+
+Json ReadAll(std::span<const std::filesystem::path> paths, const std::filesystem::path& out, size_t limit) {
   // Half of the page for tokens at first; curves rarely need a tenth.
   RunLimits limits;
   limits.token_bytes = limit / 2 / std::max<size_t>(paths.size(), 1);
   std::vector<Json> runs;
-  for (const auto& path : paths) runs.push_back(ReadRun(path, limits));
+  for (const auto& path : paths) {
+    runs.push_back(ReadRun(path, limits));
+    if (!runs.back()["compare"].is_null()) AddRunPages(path, out, &runs.back());
+  }
   const Json notes = NotesAboutAll(runs);
   return {{"made", Now()}, {"notes", notes}, {"runs", std::move(runs)}};
 }
@@ -99,10 +121,10 @@ std::string Fill(std::string_view data, std::string_view connect) {
 
 void WriteReport(std::span<const std::filesystem::path> runs, const std::filesystem::path& out,
                  size_t limit) {
-  std::string page = Fill(ScriptSafe(ReadAll(runs, limit)), "'none'");
+  std::string page = Fill(ScriptSafe(ReadAll(runs, out, limit)), "'none'");
   // Text that must be escaped can take more than was reckoned: then fewer tokens.
   for (size_t share = limit / 2; page.size() > limit && share > limit / 64; share /= 2) {
-    page = Fill(ScriptSafe(ReadAll(runs, share)), "'none'");
+    page = Fill(ScriptSafe(ReadAll(runs, out, share)), "'none'");
   }
   WriteFileAtomically(out, page);
 }

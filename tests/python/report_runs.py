@@ -117,6 +117,21 @@ def response(rng: np.random.Generator, step: int, length: int = 40) -> dict:
     }
 
 
+CLIP = (
+    "proximity=ratio direction=ratio support=topk tail=aggregated action=drop delta=0.15 delta_negative=0 "
+    "clip_low=0.2 clip_high=0.28 dual_clip=0"
+)
+
+
+def under_clip(run: Path) -> Path:
+    """The run as PPO's clip would have left it, as far as its texts say."""
+    text = (run / "config.yaml").read_text().replace("proximity: kl", "proximity: ratio")
+    (run / "config.yaml").write_text(text.replace("direction: predicted", "direction: ratio"))
+    tokens = (run / "tokens.jsonl").read_text()
+    (run / "tokens.jsonl").write_text(tokens.replace(RULE, CLIP))
+    return run
+
+
 def write_lines(path: Path, lines: list[dict]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

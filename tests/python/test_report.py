@@ -557,3 +557,145 @@ def test_the_summary_says_which_verifier_scored_what(browser, tmp_path):
     run_augur("report", run)
     browser.open(run / "report.html")
     assert "scored by gsm8k (gsm8k), exact (sort)" in browser.ask("document.querySelector('#summary').textContent")
+
+
+CHARTS = """charts.map((h) => ({
+    title: h.canvas.closest('.chart').querySelector('h3').textContent,
+    about: h.canvas.closest('.chart').textContent,
+    runs: h.chart.data.datasets.map((d) => d.label),
+    x: h.chart.options.scales.x.title.text,
+    xs: h.chart.scales.x.ticks.map((t) => t.value),
+    y: [h.chart.scales.y.min, h.chart.scales.y.max],
+}))"""
+
+
+def test_each_measure_has_its_own_charts_and_a_ratio_is_never_called_a_divergence(browser, tmp_path):
+    runs = [report_runs.make_run(tmp_path / name, steps=10, seed=i) for i, name in enumerate(("kl", "clip", "binary"))]
+    report_runs.under_clip(runs[1])
+    config = runs[2] / "config.yaml"
+    config.write_text(config.read_text().replace("proximity: kl", "proximity: tv").replace("topk", "binary"))
+    run_augur("report", *runs, "-o", tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    charts = {chart["title"]: chart for chart in browser.ask(CHARTS)}
+    for title, label in (
+        ("Divergence: KL", "kl"),
+        ("Mean |r − 1|", "clip"),
+        ("Divergence: binary TV", "binary"),
+        ("Outside by KL", "kl"),
+        ("Outside by |r − 1|", "clip"),
+        ("Outside by binary TV", "binary"),
+    ):
+        assert charts[title]["runs"] == [label]
+    assert not {"Divergence", "Outside"} & set(charts)
+    for chart in browser.ask(CHARTS):
+        assert len({"kl", "clip", "binary"} & set(chart["runs"])) != 2
+    panels = "[...document.querySelectorAll('#mask > .grid.wide')][1].textContent"
+    assert "ivergence" not in browser.ask(panels) and "δ" not in browser.ask(panels)
+    horizontal = [chart["x"] for chart in browser.ask(CHARTS) if chart["title"] == "Proximity and direction"]
+    assert horizontal == ["divergence D (KL)", "|r − 1|", "divergence D (binary TV)"]
+    notes = browser.ask("[...document.querySelectorAll('.card .note')].map((n) => n.textContent)")
+    assert [note for note in notes if " by " in note] == [
+        f"of tokens by {measure}, last tenth" for measure in ("KL", "|r − 1|", "binary TV")
+    ]
+    assert browser.problems == []
+
+
+def test_a_token_of_a_ratio_rule_shows_its_measure(browser, tmp_path):
+    run = report_runs.under_clip(report_runs.make_run(tmp_path / "run", steps=3))
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    browser.mouse("#responses .tok", index=3)
+    figures = browser.ask("document.querySelector('#token-detail .figures').textContent")
+    assert "|r − 1|" in figures and "ivergence" not in figures and "Ḋ of KL, local" in figures
+
+
+def test_the_axes_of_shares_and_steps_end_where_they_do(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "run", steps=1)
+    data = {"mask/outside": 0.0, "mask/masked": 0.0, "critic/score/mean": 0.5, "val-core/sort/acc/mean@1": 1.0}
+    report_runs.write_lines(run / "metrics.jsonl", [{"step": step, "data": data} for step in (0, 1)])
+    other = report_runs.make_run(tmp_path / "other", steps=1)
+    report_runs.write_lines(other / "metrics.jsonl", [{"step": 1, "data": data}])
+    for one in (run, other):
+        run_augur("report", one)
+        browser.open(one / "report.html")
+        charts = {chart["title"]: chart for chart in browser.ask(CHARTS)}
+        for name in ("Outside by KL", "Masked", "Held-out accuracy"):
+            assert 0 <= charts[name]["y"][0] < charts[name]["y"][1] <= 1, name
+        for name in ("Reward", "Masked"):
+            assert charts[name]["xs"] and all(x >= 0 and x == int(x) for x in charts[name]["xs"]), name
+
+
+def test_the_page_opens_with_what_the_mask_did(browser, runs, page):
+    browser.open(page)
+    sentences = browser.ask("[...document.querySelectorAll('#summary .what')].map((p) => p.textContent)")
+    for run, sentence in zip(runs, sentences, strict=True):
+        lines = [line["data"] for line in lines_of(run / "metrics.jsonl")]
+        outside, masked, disagree = (
+            1000 * np.mean([data[f"mask/{name}"] for data in lines]) for name in ("outside", "masked", "disagree")
+        )
+        assert sentence == (
+            f"Of 1,000 tokens {outside:.2f} were outside the trust region; {masked:.2f} were masked, since their "
+            f"update would have led further out. On {disagree:.2f} of 1,000 the ratio would have decided otherwise."
+        )
+    assert browser.ask("document.querySelectorAll('.run-card .cards')[0].children.length") == 6  # a row at this width
+    assert "val-core" not in browser.ask("document.getElementById('summary').textContent")
+
+
+def test_the_viewer_opens_the_first_masked_token(browser, tmp_path):
+    run = report_runs.make_run(tmp_path / "run", steps=3, responses=30)
+    lines = lines_of(run / "tokens.jsonl")
+    for line in lines[:14]:
+        for token in line["tokens"]:
+            token["keep"] = True
+    report_runs.write_lines(run / "tokens.jsonl", lines)
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    masked = next((i, k) for i, line in enumerate(lines) for k, t in enumerate(line["tokens"]) if not t["keep"])
+    chosen = (
+        "(() => {const a = viewer.chosen.augur; return [RUNS[0].tokens.responses.indexOf(a.response), a.position]})()"
+    )
+    assert masked[0] >= 14 and tuple(browser.ask(chosen)) == masked
+    assert "gradient is dropped" in detail(browser, "reason")
+    assert browser.ask("scrollY") == 0 and browser.ask("document.activeElement === document.body")
+    browser.open(run / "report.html", width=390)
+    assert browser.ask("viewer.chosen") is None  # it would cover half of the page
+
+
+def test_a_comparison_says_what_its_arms_are_and_links_to_their_runs(browser, tmp_path):
+    folder = tmp_path / "100% & co"
+    folder.mkdir()
+    comparison = report_runs.make_comparison(folder)
+    comparison["arms"][0]["rule"] = report_runs.CLIP
+    (folder / "compare.json").write_text(json.dumps(comparison))
+    page = report_runs.make_run(folder / "grpo-clip-higher" / "seed-3", steps=2) / "report.html"
+    run_augur("report", page.parent)
+    (tmp_path / "pages").mkdir()
+    for out in (folder / "report.html", tmp_path / "pages" / "report.html"):
+        run_augur("report", folder, "-o", out)
+        browser.open(out)
+        rows = "[...document.querySelectorAll('#compare-0 .words tr')].slice(1).map((r) => r.textContent)"
+        first, second = browser.ask(rows)[:2]
+        assert "ratio clip [0.2, 0.28]" in first and "topk KL, direction predicted (aggregated), δ = 0.15" in second
+        links = browser.ask("[...document.querySelectorAll('#compare-0 a')].map((a) => [a.textContent, a.href])")
+        assert links == [["seed 3", page.resolve().as_uri()]]
+    cells = browser.ask("[...document.querySelectorAll('#compare-0 td:last-child')].map((c) => c.textContent)")
+    assert any(c.endswith("by |r − 1|") for c in cells) and any(c.endswith("by KL") for c in cells)
+
+
+def test_two_seeds_show_their_values_in_place_of_an_interval(browser, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    text = json.dumps(report_runs.make_comparison(run) | {"seeds": [0, 1]})
+    two = re.sub(
+        r'"low": [-.0-9]+, "high": [-.0-9]+, "by_seed": \[[^\]]*\]',
+        '"low": -1.3, "high": 1.6, "by_seed": [0.1, 0.2]',
+        text,
+    )
+    (run / "compare.json").write_text(two)
+    run_augur("report", run)
+    browser.open(run / "report.html")
+    shown = browser.ask("document.getElementById('main').textContent")
+    assert "(10.0, 20.0)" in shown and "10.0 and 20.0" in shown
+    assert "160.0" not in shown and "of two seeds with both values" in shown
+    bands = "charts.flatMap((h) => h.chart.data.datasets).filter((d) => d.label === null).length"
+    assert browser.ask(bands) == 0

@@ -97,6 +97,12 @@ function accuracyNames() {
   return metricNames().filter((n) => /^val-core\/.*\/acc\/mean@\d+$/.test(n));
 }
 
+// "val-core/sort/acc/mean@16" as people say it.
+function accuracySource(name) {
+  const [, source, at] = /^val-core\/(.*)\/acc\/mean@(\d+)$/.exec(name);
+  return `${source}, mean of ${at} sample${at === "1" ? "" : "s"}`;
+}
+
 // A section of the page with its entry in the navigation.
 function addSection(id, title, lead) {
   const section = el("section", attr({ id }));

@@ -27,7 +27,7 @@ function accuracyCard(run) {
   const name = accuracyNames().find((n) => series(run, n).length);
   if (!name) return null;
   const values = series(run, name);
-  return card("Accuracy", values.length > 1 ? change(first(values), last(values), percent) : percent(last(values)), name);
+  return card("Accuracy", values.length > 1 ? change(first(values), last(values), percent) : percent(last(values)), accuracySource(name));
 }
 // The last tenth of a curve, so that one lucky step does not speak for the run.
 function lately(run, name) {
@@ -52,7 +52,8 @@ function comparisonCards(comparison) {
     const note = !against ? "baseline" : against.mean === null ? null
       : `${points(against.mean)} points${against.p === null ? "" : `, p ${against.p < 0.001 ? "< 0.001" : "= " + against.p.toFixed(3)}`}`;
     const final = arm.final_accuracy;
-    const range = final.low === null ? null : `[${inPercent(final.low)}, ${inPercent(final.high)}]`;
+    const both = twoSeeds(final);
+    const range = both ? both.map(inPercent).join(" and ") : final.low === null ? null : `[${inPercent(final.low)}, ${inPercent(final.high)}]`;
     cards.append(card(arm.name, percent(final.mean), [range, note].filter(Boolean).join(", ")));
   }
   cards.append(card("Seeds", count(comparison.seeds.length), `of ${count(comparison.steps)} steps`));
@@ -87,16 +88,34 @@ function runCards(run) {
   const reward = series(run, "critic/score/mean");
   if (reward.length) add(card("Reward", change(first(reward), lately(run, "critic/score/mean"), number), "first step → last tenth"));
   const outside = lately(run, "mask/outside");
-  if (outside !== null) add(card("Outside the region", percent(outside, 2), "of tokens, last tenth"));
+  const measure = measureOf(ruleOf(run));
+  if (outside !== null && measure) add(card("Outside the region", percent(outside, 2), `of tokens by ${measure}, last tenth`));
   const masked = lately(run, "mask/masked") ?? lately(run, "actor/pg_clipfrac");
   if (masked !== null) add(card("Masked", percent(masked, 2), "of tokens, last tenth"));
   const disagree = lately(run, "mask/disagree");
   if (disagree !== null) add(card("Criteria disagree", percent(disagree, 2), "of tokens, last tenth"));
   const length = lately(run, "response_length/mean");
   if (length !== null) add(card("Response length", number(length, 3), "tokens, last tenth"));
-  const steps = run.metrics ? run.metrics.steps[run.metrics.steps.length - 1] : null;
-  if (steps !== null) add(card("Steps", count(steps), seconds(run) ? "in " + duration(seconds(run)) : null));
   return cards;
+}
+function stepsDone(run) {
+  if (!run.metrics) return null;
+  const steps = run.metrics.steps[run.metrics.steps.length - 1];
+  return `${count(steps)} step${steps === 1 ? "" : "s"}${seconds(run) ? " in " + duration(seconds(run)) : ""}`;
+}
+
+// What the mask did, in the words that ./quickstart ends with.
+function maskSentence(run) {
+  const rule = ruleOf(run);
+  const ofThousand = (name) => {
+    const values = series(run, name);
+    return values.length ? ((1000 * values.reduce((sum, point) => sum + point[1], 0)) / values.length).toFixed(2) : null;
+  };
+  const [outside, masked, disagree] = ["mask/outside", "mask/masked", "mask/disagree"].map(ofThousand);
+  if (rule.proximity === "none" || outside === null || masked === null) return null;
+  const other = rule.direction === "ratio" ? "the predicted change" : "the ratio";
+  return el("p.what", `Of 1,000 tokens ${outside} were outside the trust region; ${masked} were masked, since their update would have led further out.`
+    + (disagree === null ? "" : ` On ${disagree} of 1,000 ${other} would have decided otherwise.`));
 }
 
 function configDetails(run) {
@@ -110,11 +129,24 @@ function configDetails(run) {
 // A divergence as people write it; a new one shows under its own name.
 const DIVERGENCES = { kl: "KL", tv: "TV", reverse_kl: "reverse KL" };
 function divergenceName(name) {
-  return DIVERGENCES[name] || name;
+  return Object.hasOwn(DIVERGENCES, name) ? DIVERGENCES[name] : asText(name);
 }
-function maskName(config) {
-  const get = (key) => config["mask." + key];
-  if (!get("proximity")) return config.mask || null;
+// The fields of a configuration's mask, as parseRule gives those of a rule's text.
+function ruleOf(run) {
+  const fields = Object.entries(run.config || {}).filter(([key]) => key.startsWith("mask."));
+  return Object.fromEntries(fields.map(([key, value]) => [key.slice(5), value]));
+}
+// How a rule measures that a token is outside: values of different measures share no axis. Null for a rule that
+// measures nothing; "D" where the rule is unknown.
+function measureOf(rule) {
+  if (!rule.proximity) return "D";
+  if (rule.proximity === "none") return null;
+  if (rule.proximity === "ratio") return "|r − 1|";
+  return `${rule.support === "binary" ? "binary " : ""}${divergenceName(rule.proximity)}`;
+}
+function maskName(rule) {
+  const get = (key) => rule[key];
+  if (!get("proximity")) return null;
   if (get("proximity") === "none") return "no mask";
   const dual = Number(get("dual_clip")) > 0 ? `, dual clip ${get("dual_clip")}` : "";
   if (get("proximity") === "ratio") return `ratio clip [${get("clip_low")}, ${get("clip_high")}]${dual}`;
@@ -135,15 +167,16 @@ function runCard(run) {
   const config = run.config || {};
   const facts = [
     config["model.path"] && "model " + config["model.path"],
-    maskName(config) && "mask " + maskName(config),
+    (maskName(ruleOf(run)) || config.mask) && "mask " + (maskName(ruleOf(run)) || config.mask),
     config["model.precision"] && "precision " + config["model.precision"],
     config["run.seed"] && "seed " + config["run.seed"],
+    stepsDone(run),
     scoredBy(run),
   ].filter(Boolean);
   const head = el("header", el("h3", dot(run), run.label));
   if (run.state) head.append(el("span.state." + run.state.kind, `${run.state.kind}: ${run.state.text}`));
   facts.forEach((fact) => head.append(el("span.soft.small", fact)));
-  return el("div.panel.run-card", head, noteBox(run.notes), runCards(run), configDetails(run));
+  return el("div.panel.run-card", head, maskSentence(run), noteBox(run.notes), runCards(run), configDetails(run));
 }
 
 function showSummary() {

@@ -24,6 +24,15 @@ function chartFrame(title, about) {
   return { frame, canvas };
 }
 
+// Ends an axis where its values end, whatever room its ticks would take.
+function within(least, most) {
+  return (axis) => {
+    axis.min = Math.max(axis.min, least);
+    axis.max = Math.min(axis.max, most);
+    axis.ticks = axis.ticks.filter(({ value }) => value >= axis.min && value <= axis.max);
+  };
+}
+
 function axes(xTitle, yTitle, percentages, extra = {}) {
   const ink = cssColor("var(--soft)");
   const grid = { color: cssColor("var(--grid)"), borderColor: cssColor("var(--line)") };
@@ -99,9 +108,10 @@ function lineDatasets(lines) {
 }
 
 function lineChart(parent, options) {
-  curveChart(parent, { xTitle: "step", ...options });
+  const steps = { ticks: { precision: 0, maxTicksLimit: 7 }, afterBuildTicks: within(0, Infinity) };
+  curveChart(parent, { xTitle: "step", xAxis: steps, ...options });
 }
-function curveChart(parent, { title, about, lines, percentages, xTitle, yTitle, least, legend }) {
+function curveChart(parent, { title, about, lines, percentages, xTitle, yTitle, least, legend, xAxis }) {
   const { frame, canvas } = chartFrame(title, about);
   parent.append(frame);
   const label = (item) => {
@@ -116,7 +126,7 @@ function curveChart(parent, { title, about, lines, percentages, xTitle, yTitle, 
       maintainAspectRatio: false,
       animation: false,
       interaction: { mode: "nearest", axis: "x", intersect: false },
-      scales: axes(xTitle, yTitle, percentages, least === undefined ? {} : { y: { suggestedMin: least } }),
+      scales: curveAxes(xTitle, yTitle, percentages, least, xAxis),
       plugins: {
         legend: { display: Boolean(legend), position: "bottom", labels: { color: cssColor("var(--soft)"), boxHeight: 1, filter: (item) => Boolean(item.text) } },
         tooltip: { ...tooltip({ title: (items) => (items.length ? `${xTitle} ${number(items[0].parsed.x)}` : ""), label }), filter: (item) => item.dataset.label !== null },
@@ -125,15 +135,33 @@ function curveChart(parent, { title, about, lines, percentages, xTitle, yTitle, 
   }));
 }
 
-// One chart of one metric, runs overlaid; nothing where no run has it.
-function metricChart(parent, name, title, about, options = {}) {
-  const lines = () => RUNS.map((run) => ({ label: run.label, color: run.color, points: series(run, name) })).filter((l) => l.points.length);
+function curveAxes(xTitle, yTitle, percentages, least, xAxis) {
+  const y = { suggestedMin: least };
+  if (percentages) y.afterBuildTicks = within(0, 1);
+  else if (least !== undefined) y.afterBuildTicks = within(least, Infinity);
+  const scales = axes(xTitle, yTitle, percentages, { y });
+  if (xAxis) scales.x = { ...scales.x, ...xAxis, ticks: { ...scales.x.ticks, ...xAxis.ticks } };
+  return scales;
+}
+
+// One chart of one metric, runs overlaid; nothing where none of them has it.
+function metricChart(parent, name, title, about, { of = RUNS, ...options } = {}) {
+  const lines = () => of.map((run) => ({ label: run.label, color: run.color, points: series(run, name) })).filter((l) => l.points.length);
   if (!lines().length) return false;
   lineChart(parent, { title, about, lines, ...options });
   shownMetrics.add(name);
   return true;
 }
 const shownMetrics = new Set();
+// A chart for each measure (measureOf) of the runs; `title` and `about` are given it.
+function chartsByMeasure(parent, name, title, about, options = {}) {
+  for (const measure of new Set(RUNS.map((run) => measureOf(ruleOf(run))))) {
+    if (measure === null) continue;
+    const of = RUNS.filter((run) => measureOf(ruleOf(run)) === measure);
+    metricChart(parent, name, title(measure), about(measure), { of, ...options });
+  }
+  shownMetrics.add(name); // a rule without a measure logs zeros
+}
 
 function runLegend() {
   const legend = el("div.legend.small");
@@ -180,7 +208,9 @@ function scatterChart(parent, { title, about, sets, x, y, lines, plain }) {
         if (line.axis === "x") {
           ctx.moveTo(at, area.top);
           ctx.lineTo(at, area.bottom);
-          ctx.fillText(line.label, at + 4, area.top + 12);
+          ctx.textAlign = line.before ? "right" : "left";
+          ctx.fillText(line.label, at + (line.before ? -4 : 4), area.top + 12);
+          ctx.textAlign = "left";
         } else {
           ctx.moveTo(area.left, at);
           ctx.lineTo(area.right, at);

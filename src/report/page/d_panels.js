@@ -6,8 +6,7 @@ function showCurves() {
   const grid = el("div.grid");
   section.append(grid);
   for (const name of accuracyNames()) {
-    const [, source, at] = /^val-core\/(.*)\/acc\/mean@(\d+)$/.exec(name);
-    metricChart(grid, name, "Held-out accuracy", `${source}, mean of ${at} samples`, { percentages: true });
+    metricChart(grid, name, "Held-out accuracy", accuracySource(name), { percentages: true });
   }
   metricChart(grid, "critic/score/mean", "Reward", "mean over the responses of a step");
   metricChart(grid, "response_length/mean", "Response length", "tokens, mean over the responses of a step");
@@ -63,24 +62,34 @@ function scatterPanels(section, run) {
   redraw.push(tell);
   section.append(sample);
   section.append(grid);
-  const predicted = (run.config || {})["mask.direction"] !== "ratio";
-  const name = predicted ? "Ḋ" : "(r − 1)";
+  const rule = ruleOf(run);
+  const byRatio = rule.proximity === "ratio";
+  const measure = measureOf(rule) || "D";
+  const name = rule.direction !== "ratio" ? "Ḋ" : "(r − 1)";
   const small = 1e-6;
   const deltaLine = delta ? [{ axis: "x", at: delta, label: `δ = ${delta}` }] : [];
+  if (byRatio) {
+    for (const [side, at] of [["r < 1", Number(rule.clip_low)], ["r > 1", Number(rule.clip_high)]]) {
+      if (at > 0) deltaLine.push({ axis: "x", at, label: `${side}: ${at}`, before: side === "r < 1" });
+    }
+  }
+  const outsideWhere = byRatio ? "Right of its line a token is outside" : delta ? "Right of δ a token is outside" : "A token beyond its batch's δ is outside";
+  const horizontal = byRatio ? { title: "|r − 1|", short: "|r − 1|", log: true } : { title: `divergence D (${measure})`, short: "D", log: true };
   const reach = 1.2 * spread(points.map((p) => p[3] * p[4]));
   scatterChart(grid, {
     title: "Proximity and direction",
-    about: `Right of δ a token is outside; above zero (A·${name} > 0) its update would take it further out: the upper right is masked. Values beyond the frame stand at its edge.`,
+    about: `${outsideWhere}; above zero (A·${name} > 0) its update would take it further out: the upper right is masked. Values beyond the frame are drawn at its edge.`,
     sets: () => pointSets(run.points.points, (p) => ({ x: Math.max(p[2], small), y: Math.max(-reach, Math.min(reach, p[3] * p[4])), full: p[3] * p[4] })),
-    x: { title: "divergence D", short: "D", log: true },
+    x: horizontal,
     y: { title: `A · ${name}`, short: `A·${name}`, min: -reach, max: reach },
     lines: [...deltaLine, { axis: "y", at: 0, label: "" }],
   });
+  if (byRatio) return; // r over |r − 1| says nothing
   scatterChart(grid, {
     title: "Ratio against divergence",
     about: "The sampled token's ratio r says little about how far the whole distribution has moved.",
     sets: () => pointSets(run.points.points, (p) => ({ x: Math.max(p[2], small), y: p[1] })),
-    x: { title: "divergence D", short: "D", log: true },
+    x: horizontal,
     y: { title: "ratio r", short: "r", log: true },
     lines: [...deltaLine, { axis: "y", at: 1, label: "" }],
   });
@@ -94,39 +103,40 @@ function showMask() {
   const grid = el("div.grid");
   section.append(grid);
   const share = { percentages: true, least: 0 };
-  metricChart(grid, "mask/outside", "Outside", "share of tokens beyond the threshold", share);
+  chartsByMeasure(grid, "mask/outside", (measure) => `Outside by ${measure}`, () => "share of tokens beyond the threshold", share);
   metricChart(grid, "mask/masked", "Masked", "share of tokens outside and pointing outward", share) ||
     metricChart(grid, "actor/pg_clipfrac", "Masked", "share of tokens outside and pointing outward", share);
   metricChart(grid, "mask/disagree", "Criteria disagree", "share of tokens outside on which ratio and prediction decide differently", share);
-  metricChart(grid, "mask/divergence", "Divergence", "mean D over tokens", { least: 0 });
+  chartsByMeasure(grid, "mask/divergence", (measure) => (measure === "|r − 1|" ? "Mean |r − 1|" : `Divergence: ${measure}`),
+    (measure) => (measure === "|r − 1|" ? "of the sampled tokens; no divergence of the distributions" : "mean D over tokens"), { least: 0 });
   for (const name of ["audit/unsafe_keep", "audit/contraction", "audit/disagree"]) {
-    metricChart(grid, name, "Audit: " + name.slice(6).replace("_", " "), "outside tokens, scored again after the update", share);
+    chartsByMeasure(grid, name, (measure) => `Audit by ${measure}: ${name.slice(6).replace("_", " ")}`, () => "outside tokens, scored again after the update", share);
   }
-  metricChart(grid, "audit/delta_divergence", "Audit: change of D", "mean over outside tokens, by the update");
+  chartsByMeasure(grid, "audit/delta_divergence", (measure) => `Audit: change of ${measure}`, () => "mean over outside tokens, by the update");
   withPoints.forEach((run) => scatterPanels(section, run));
 }
 
 const MISMATCH = [
   ["actor/ppo_kl", "PPO-KL", "mean of log μ − log π at the sampled tokens"],
-  [/(rollout|mismatch).*(diff|logp).*mean/, "Log-prob difference", "rollout engine against trainer, mean of |log μ − log π|"],
-  [/(rollout|mismatch).*(diff|logp).*max/, "Largest log-prob difference", "rollout engine against trainer, largest of the step"],
+  [/(rollout|mismatch).*(diff|logp).*mean/, "Log-prob difference", "rollout engine against trainer, mean of |log μ − log π|", { least: 0 }],
+  [/(rollout|mismatch).*(diff|logp).*max/, "Largest log-prob difference", "rollout engine against trainer, largest of the step", { least: 0 }],
   [/(rollout|mismatch).*kl/, "KL to the rollout policy", "before the first update of a step"],
-  [/(^|\/)(staleness|age)$/, "Age of the rollouts", "weight versions between sampling and update"],
-  ["mask/mass_clamped", "Mass clamped", "share of tokens whose recorded mass exceeded 1 by rounding"],
+  [/(^|\/)(staleness|age)$/, "Age of the rollouts", "weight versions between sampling and update", { least: 0 }],
+  ["mask/mass_clamped", "Mass clamped", "share of tokens whose recorded mass exceeded 1 by rounding", { percentages: true, least: 0 }],
   ["mask/ratio", "Ratio", "mean of π/μ over tokens"],
 ];
 function showMismatch() {
-  const found = MISMATCH.flatMap(([pattern, title, about]) =>
+  const found = MISMATCH.flatMap(([pattern, title, about, options]) =>
     metricNames()
       .filter((n) => (pattern instanceof RegExp ? pattern.test(n) && !n.startsWith("timing_s/") : n === pattern))
       .filter((n) => !shownMetrics.has(n))
-      .map((name) => [name, title, pattern instanceof RegExp ? `${about} (${name})` : about]),
+      .map((name) => [name, title, pattern instanceof RegExp ? `${about} (${name})` : about, options]),
   );
   if (!found.length) return;
   const section = addSection("mismatch", "Mismatch", "How far the policy that sampled is from the one being trained: other arithmetic, older weights, earlier minibatches of the same step.");
   const grid = el("div.grid");
   section.append(grid);
-  found.forEach(([name, title, about]) => shownMetrics.has(name) || metricChart(grid, name, title, about));
+  found.forEach(([name, title, about, options]) => shownMetrics.has(name) || metricChart(grid, name, title, about, options));
 }
 
 // Any other metric, one at a time.

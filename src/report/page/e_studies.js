@@ -8,9 +8,16 @@ const inTenThousandths = (x) => (1e4 * x).toFixed(1).replace("-", "−");
 function pValue(p) {
   return p === null || p === undefined ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3);
 }
-// One seed has no interval.
+function twoSeeds(figure) {
+  const seeds = (figure.by_seed || []).filter((value) => value !== null);
+  return seeds.length === 2 ? seeds : null;
+}
+// One seed has no interval, and that of two says nothing: their values do.
+const LEAST_SEEDS = 3;
 function interval(figure, show) {
   if (!figure || figure.mean === null) return "–";
+  const both = twoSeeds(figure);
+  if (both) return `${show(figure.mean)} (${both.map(show).join(", ")})`;
   return figure.low === null ? show(figure.mean) : `${show(figure.mean)} [${show(figure.low)}, ${show(figure.high)}]`;
 }
 const CRITERIA = {
@@ -134,48 +141,72 @@ function showAnalysis(run) {
 
 const FEW_SEEDS = 5;
 const COMPARED = [
-  ["accuracy", "Held-out accuracy", "mean over seeds with interval", true],
+  ["accuracy", "Held-out accuracy", "mean over seeds", true],
   ["reward", "Reward", "training responses, mean over seeds", false],
   ["response_length", "Response length", "tokens", false],
   ["ppo_kl", "PPO-KL", "mean of log μ − log π", false],
   ["clip_fraction", "Clip fraction", "share of tokens masked", true],
-  ["outside", "Outside", "share of tokens beyond the threshold", true],
 ];
 function showComparison(run) {
   const c = run.compare;
   if (!Array.isArray(c.arms)) throw new Error("no arms");
   const section = addSection(`compare-${run.index}`, RUNS.length > 1 ? `Comparison: ${run.label}` : "Comparison",
-    `The same start, data order and seeds under each mask: ${c.seeds.length} seeds of ${count(c.steps)} steps. Means with ${Math.round(1000 * c.level) / 10}% intervals (Student's t over seeds); differences and their p (paired t test) are paired by seed, against ${c.baseline}.`);
+    `The same start, data order and seeds under each mask: ${c.seeds.length} seeds of ${count(c.steps)} steps. ${c.seeds.length < LEAST_SEEDS
+      ? "Means, of two seeds with both values;" : `Means with ${Math.round(1000 * c.level) / 10}% intervals (Student's t over seeds; shaded in the charts);`} differences and their p (paired t test) are paired by seed, against ${asText(c.baseline)}.`);
   const unfinished = c.arms.flatMap((arm) => arm.runs.filter((r) => !r.finished).map((r) => `${arm.name}, seed ${r.seed}: ${r.note}`));
   const few = c.seeds.length < FEW_SEEDS ? [`${c.seeds.length === 1 ? "One seed says" : `${c.seeds.length} seeds say`} little: intervals are wide. Take at least ${FEW_SEEDS}.`] : [];
   const notes = noteBox([...few, ...unfinished]);
   if (notes) section.append(notes);
   const show = (x) => inPercent(x);
-  section.append(el("div.panel", table([
-    ["mask", "final accuracy %", "against baseline", "p", "area under curve %", "against baseline", "p", "collapses"],
+  const rules = c.arms.map((arm) => parseRule(asText(arm.rule)));
+  section.append(el("div.panel.words", el("h3", "Arms"), table([
+    ["arm", "mask", "runs"],
+    ...c.arms.map((arm, i) => [arm.name, maskName(rules[i]) || asText(arm.rule), runLinks(run, arm)]),
+  ])));
+  section.append(el("div.panel", attr({ style: "margin-top:.9rem" }), table([
+    ["arm", "final accuracy %", "against baseline", "p", "area under curve %", "against baseline", "p", "collapses"],
     ...c.arms.map((arm) => {
       const d = arm.minus_baseline;
       return [arm.name, interval(arm.final_accuracy, show), d ? interval(d.final_accuracy, show) : "", d ? pValue(d.final_accuracy.p) : "",
         interval(arm.auc_accuracy, show), d ? interval(d.auc_accuracy, show) : "", d ? pValue(d.auc_accuracy.p) : "", `${arm.collapses} of ${arm.runs.length}`];
     }),
   ]), el("h3", attr({ style: "margin-top:1rem" }), "At the end of training"), table([
-    ["mask", "reward", "response length", "PPO-KL", "clip fraction %", "outside %"],
-    ...c.arms.map((arm) => [arm.name, interval(arm.reward, (x) => number(x, 3)), interval(arm.response_length, (x) => number(x, 3)), interval(arm.ppo_kl, (x) => number(x, 3)),
-      interval(arm.clip_fraction, (x) => (100 * x).toFixed(2)), interval(arm.outside, (x) => (100 * x).toFixed(2))]),
+    ["arm", "reward", "response length", "PPO-KL", "clip fraction %", "outside %"],
+    ...c.arms.map((arm, i) => [arm.name, interval(arm.reward, (x) => number(x, 3)), interval(arm.response_length, (x) => number(x, 3)), interval(arm.ppo_kl, (x) => number(x, 3)),
+      interval(arm.clip_fraction, (x) => (100 * x).toFixed(2)), measureOf(rules[i]) ? `${interval(arm.outside, (x) => (100 * x).toFixed(2))} by ${measureOf(rules[i])}` : "–"]),
   ])));
   const legend = el("div.legend.small", attr({ style: "margin:.8rem 0" }));
   c.arms.forEach((arm, i) => legend.append(el("span", el("span.dot", attr({ style: `background:var(--run${i % 8})` })), arm.name)));
   section.append(legend);
   const grid = el("div.grid");
   section.append(grid);
-  for (const [key, title, about, percentages] of COMPARED) {
-    const lines = c.arms.map((arm, i) => ({ arm, i })).filter(({ arm }) => arm.curves[key] && arm.curves[key].x.length).map(({ arm, i }) => {
-      const curve = arm.curves[key];
-      return { label: arm.name, color: `var(--run${i % 8})`, dash: i < 8 ? [] : [5, 4], points: curve.x.map((x, k) => [x, curve.mean[k]]),
-        band: curve.x.map((x, k) => [x, curve.low[k], curve.high[k]]) };
+  const curves = (key, arms, options) => {
+    const lines = arms.filter((i) => c.arms[i].curves[key] && c.arms[i].curves[key].x.length).map((i) => {
+      const curve = c.arms[i].curves[key];
+      return { label: asText(c.arms[i].name), color: `var(--run${i % 8})`, dash: i < 8 ? [] : [5, 4], points: curve.x.map((x, k) => [x, curve.mean[k]]),
+        band: c.seeds.length < LEAST_SEEDS ? null : curve.x.map((x, k) => [x, curve.low[k], curve.high[k]]) };
     });
-    if (lines.length) lineChart(grid, { title, about, lines, percentages });
+    if (lines.length) lineChart(grid, { ...options, lines });
+  };
+  const all = c.arms.map((_, i) => i);
+  for (const [key, title, about, percentages] of COMPARED) curves(key, all, { title, about, percentages });
+  for (const measure of new Set(rules.map(measureOf))) {
+    if (measure === null) continue;
+    curves("outside", all.filter((i) => measureOf(rules[i]) === measure), { title: `Outside by ${measure}`, about: "share of tokens beyond the threshold", percentages: true });
   }
+}
+
+// The seeds of an arm, each a link to its run's page where there is one (report.cc).
+function runLinks(run, arm) {
+  const pages = new Set(run.run_pages || []);
+  const list = el("span");
+  arm.runs.forEach((each, i) => {
+    const path = [arm.name, `seed-${each.seed}`, "report.html"];
+    const href = [...(run.path_from_page || []), ...path].map((part) => encodeURIComponent(asText(part))).join("/");
+    const seed = `seed ${asText(each.seed)}`;
+    list.append(i ? ", " : "", pages.has(path.slice(0, 2).join("/")) ? el("a", attr({ href }), seed) : seed);
+  });
+  return list;
 }
 
 // A study's file may be of another kind than this page expects; the rest of the page must not suffer.

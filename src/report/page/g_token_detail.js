@@ -30,15 +30,18 @@ function tokenDetail(token, response, position) {
   const state = el("p.small", attr({ style: "margin:.2rem 0" }), el(`span.${decisionClasses(token).join(".")}`, ` ${decisionName(token)} `));
   box.append(title, state, el("p.reason", attr({ "data-key": "reason" }), reason(token, response)));
   if (token.missing) return box;
+  const rule = parseRule(response.rule);
+  const measure = measureOf(rule);
+  const changed = rule.proximity === "ratio" || rule.proximity === "none" ? "Ḋ of KL" : "Ḋ"; // such a rule predicts KL's
   box.append(
     el(
       "div.figures",
       figure("ratio r", number(token.ratio), "ratio"),
-      figure("divergence D", number(token.divergence), "divergence"),
+      measure ? figure(rule.proximity === "ratio" ? measure : `divergence D (${measure})`, number(token.divergence), "divergence") : null,
       figure("advantage A", signed(token.advantage), "advantage"),
-      figure("Ḋ local", signed(token.local), "local"),
-      figure("Ḋ global", signed(token.global), "global"),
-      figure("Ḋ predicted", signed(token.local + token.global), "predicted"),
+      figure(`${changed}, local`, signed(token.local), "local"),
+      figure(`${changed}, global`, signed(token.global), "global"),
+      figure(`${changed}, predicted`, signed(token.local + token.global), "predicted"),
     ),
   );
   if (!token.support.length) {

@@ -123,6 +123,23 @@ function choose(span, focus) {
   }
 }
 
+// Opens at the first token that was masked, or else was outside; on a narrow page, where the token would cover half of
+// it, without choosing it.
+function showFirstMasked() {
+  const run = viewer.run;
+  const all = run.tokens.responses.filter((r) => matches(run, r));
+  for (const test of [(token) => token.masked, (token) => token.outside]) {
+    const at = all.findIndex((r) => tokensOf(run, r).some(test));
+    if (at < 0) continue;
+    viewer.page = Math.floor(at / PAGE_SIZE);
+    showResponses();
+    const found = [...view.list.querySelectorAll(".tok")].find((s) => s.augur && test(s.augur.token));
+    if (!matchMedia("(max-width: 820px)").matches) choose(found, false);
+    return;
+  }
+  showResponses();
+}
+
 // Moves among the tokens the filters want; by `test` among those it accepts.
 function step(by, test = () => true) {
   const spans = [...view.list.querySelectorAll(".tok:not(.dim)")].filter((s) => s.augur);
@@ -204,7 +221,7 @@ function viewerTools() {
   view.runChoice.addEventListener("change", () => {
     viewer.run = RUNS[Number(view.runChoice.value)];
     fillChoices();
-    showResponses();
+    showFirstMasked();
   });
   view.step = el("select", attr({ id: "token-step", "aria-label": "Step" }));
   view.step.addEventListener("change", DATA.live ? () => loadStep(view.step.value) : change(() => (viewer.step = view.step.value)));
@@ -252,5 +269,5 @@ function showViewer() {
   view.list.addEventListener("click", onToken);
   document.addEventListener("keydown", onKey);
   fillChoices();
-  showResponses();
+  showFirstMasked();
 }

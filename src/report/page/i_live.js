@@ -42,7 +42,7 @@ async function loadStep(step) {
   viewer.source = "";
   viewer.page = 0;
   fillLiveSteps();
-  showResponses();
+  showFirstMasked();
 }
 
 // The charts of an old section go with it.
@@ -94,7 +94,7 @@ function remakeCurves() {
 
 // What decides which charts there are.
 function chartNames() {
-  return JSON.stringify([metricNames(), RUNS.map((run) => Boolean(run.points))]);
+  return JSON.stringify([metricNames(), RUNS.map((run) => [Boolean(run.points), measureOf(ruleOf(run))])]);
 }
 
 function takeNews(runs) {
