@@ -7,7 +7,8 @@
 
 namespace augur {
 
-// "mean [low, high]" in percent; "-" without a mean, and no interval where there is none, as of one seed.
+// "mean [low, high]" in percent, of two seeds their values, "mean (a, b)"; "-" without a mean, and no
+// interval where there is none, as of one seed.
 std::string PercentAndInterval(const Json& figure);
 // The p of a difference.
 std::string PValue(const Json& difference);

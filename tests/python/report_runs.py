@@ -118,7 +118,7 @@ def response(rng: np.random.Generator, step: int, length: int = 40) -> dict:
 
 
 CLIP = (
-    "proximity=ratio direction=ratio support=topk tail=aggregated action=drop delta=0.15 delta_negative=0 "
+    "proximity=ratio direction=ratio support=topk tail=aggregated delta=0.15 delta_negative=0 "
     "clip_low=0.2 clip_high=0.28 dual_clip=0"
 )
 

@@ -68,6 +68,10 @@ def test_trains_each_arm_with_each_seed_and_goes_on_where_it_was(comparison):
     half = np.tan(np.pi * 0.95 / 2) * np.std(differences, ddof=1) / np.sqrt(2)
     assert [figure["low"], figure["high"]] == pytest.approx([difference - half, difference + half])
     assert result["interval"] == "student-t" and "Student's t" in done.stdout
+    # Two seeds show their values, since their interval says nothing.
+    values = ", ".join(f"{100 * value:.1f}" for value in after["predictive"])
+    assert f"({values})" in done.stdout and "[" not in done.stdout
+    assert all((out / arm / f"seed-{s}" / "report.html").exists() for arm in after for s in (0, 1))
     header, clip, predictive = (line.split() for line in done.stdout.splitlines()[:3])
     assert "p" in header
     if np.std(differences) == 0:  # the arms did the same with every seed: there is nothing to test

@@ -98,7 +98,7 @@ def test_a_step_whose_evaluation_is_stopped_counts_everywhere(tmp_path, policy):
         eval__at_start="false", eval__every=3, checkpoint__every=2, log__console="true",
     )  # fmt: skip
     process = start(config)
-    assert "step 3/12  evaluating" in wait_for_line(process, "evaluating")
+    assert re.search(r"step 3/12  (reward .*  )?evaluating", wait_for_line(process, "evaluating"))
     assert "stopped by SIGTERM after step 3 of 12; saved" in stop_soon(process)
     run = tmp_path / "run"
     assert stands_at(run) == 3 and steps_of(run) == [1, 2, 3] and augur.Run(run).step == 3

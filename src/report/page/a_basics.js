@@ -109,7 +109,13 @@ function addSection(id, title, lead) {
   section.append(el("h2", title));
   if (lead) section.append(el("p.lead", lead));
   document.getElementById("main").append(section);
-  document.getElementById("nav").append(el("a", attr({ href: "#" + id }), title));
+  const link = el("a", attr({ href: "#" + id }), title);
+  link.addEventListener("click", (event) => {
+    if (location.protocol !== "about:") return;
+    event.preventDefault(); // in a notebook's frame the link would open the notebook
+    document.getElementById(id).scrollIntoView();
+  });
+  document.getElementById("nav").append(link);
   return section;
 }
 function noteBox(notes) {

@@ -154,7 +154,7 @@ function showComparison(run) {
     `The same start, data order and seeds under each mask: ${c.seeds.length} seeds of ${count(c.steps)} steps. ${c.seeds.length < LEAST_SEEDS
       ? "Means, of two seeds with both values;" : `Means with ${Math.round(1000 * c.level) / 10}% intervals (Student's t over seeds; shaded in the charts);`} differences and their p (paired t test) are paired by seed, against ${asText(c.baseline)}.`);
   const unfinished = c.arms.flatMap((arm) => arm.runs.filter((r) => !r.finished).map((r) => `${arm.name}, seed ${r.seed}: ${r.note}`));
-  const few = c.seeds.length < FEW_SEEDS ? [`${c.seeds.length === 1 ? "One seed says" : `${c.seeds.length} seeds say`} little: intervals are wide. Take at least ${FEW_SEEDS}.`] : [];
+  const few = c.seeds.length < FEW_SEEDS ? [`${c.seeds.length === 1 ? "One seed says" : `${c.seeds.length} seeds say`} little; take at least ${FEW_SEEDS}.`] : [];
   const notes = noteBox([...few, ...unfinished]);
   if (notes) section.append(notes);
   const show = (x) => inPercent(x);
