@@ -81,6 +81,25 @@ def check_messages(group, hidden, weight, bias, recorded):
             augur.linear_policy_loss("none", hidden, weight, *recorded, bias=bias, group=group, **changes)
 
 
+def check_many_rows(rank, ranks, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    torch.set_num_threads(1)
+    hidden, weight, bias, recorded = make_head_batch(tokens=200, width=4, vocab=150_000, dtype=torch.float32)
+    bounds = [0, 140_000, 150_000]
+    shard = slice(bounds[rank], bounds[rank + 1])
+    spread = {"group": dist.group.WORLD, "vocab_start": shard.start, "vocab_size": len(weight)}
+    seen, _ = run(MaskRule(), hidden, weight[shard], bias[shard], recorded, spread)
+    expected, _ = run(MaskRule(), hidden, weight, bias, recorded, {})
+    for ours, theirs in zip(seen, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    end_rank()
+
+
+def test_ranks_with_unequal_parts_take_chunks_of_one_size(tmp_path):
+    """The larger part alone would ask for several chunks, the smaller one for one; each chunk has its sums."""
+    mp.spawn(check_many_rows, (2, tmp_path / "store"), nprocs=2)
+
+
 @pytest.mark.parametrize(
     ("ranks", "vocab", "padded"),
     [

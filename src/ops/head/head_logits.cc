@@ -15,6 +15,7 @@
 #include "kernels/head/support_logits.h"
 #include "ops/launch.h"
 #include "ops/layer/product.h"
+#include "ops/parallel/collectives.h"
 
 namespace augur {
 namespace {
@@ -115,6 +116,8 @@ HeadLogits::HeadLogits(const Head& head, const HeadOptions& options, int64_t voc
     : head_(head), options_(options) {
   const int64_t held = std::clamp<int64_t>(vocab_size - options.vocab_start, 0, head.weight.size(0));
   shard_ = {options.group, options.vocab_start, held};
+  const int64_t ranks = options.group.empty() ? 1 : GroupSize(options.group);
+  row_elements_ = std::max<int64_t>((vocab_size + ranks - 1) / ranks, 1);
   weight_ = head.weight.narrow(0, 0, held);
   factor_ = Factor(weight_);
   if (head.bias.defined()) bias_ = head.bias.narrow(0, 0, held);
@@ -128,7 +131,7 @@ int64_t HeadLogits::ChunkRows(int64_t tokens) const {
   const int64_t least = std::max<int64_t>(tokens, 1);
   if (options_.chunk > 0) return std::min(options_.chunk, least);
   const int64_t budget = head_.hidden.is_cuda() ? kCudaChunkBytes : kCpuChunkBytes;
-  const int64_t row_bytes = std::max<int64_t>(shard_.count, 1) * head_.hidden.element_size();
+  const int64_t row_bytes = row_elements_ * head_.hidden.element_size();
   const int64_t most = std::max(budget / row_bytes / kRowMultiple * kRowMultiple, kRowMultiple);
   const int64_t chunks = std::max<int64_t>((tokens + most - 1) / most, 1);
   return std::clamp<int64_t>(RoundUp((tokens + chunks - 1) / chunks, kRowMultiple), 1, least);

@@ -74,7 +74,8 @@ class HeadLogits {
                   const Unnormalised& unnormalised = {});
 
  private:
-  // Chunks of `tokens` tokens have this many, of nearly equal size, so that their logits fit the budget.
+  // Chunks of `tokens` tokens have this many, of nearly equal size, so that their logits fit the budget. The
+  // same on all ranks of a group, whatever part of the vocabulary each holds: each chunk has its collectives.
   int64_t ChunkRows(int64_t tokens) const;
   HeadChunk ChunkAt(const RowOrder& order, int64_t begin, int64_t rows) const;
   at::Tensor SupportLogits(const at::Tensor& hidden, const at::Tensor& local_ids, at::ScalarType type) const;
@@ -82,6 +83,7 @@ class HeadLogits {
   const Head& head_;
   const HeadOptions& options_;
   VocabShard shard_;
+  int64_t row_elements_;      // logits of a token on a rank of even shards
   at::Tensor weight_, bias_;  // without padding
   at::Tensor factor_;         // the weight as products take it
   at::Tensor buffer_;         // [rows, at least held], in ForEachChunk alone

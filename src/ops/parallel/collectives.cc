@@ -2,6 +2,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+
 namespace augur {
 
 at::Tensor AllReduce(const at::Tensor& tensor, const std::string& operation, const std::string& group) {
@@ -13,5 +15,7 @@ at::Tensor AllReduce(const at::Tensor& tensor, const std::string& operation, con
                                .typed<at::Tensor(const at::Tensor&)>();
   return wait.call(reduce.call(tensor.contiguous(), operation, group));
 }
+
+int64_t GroupSize(const std::string& group) { return c10d::resolve_process_group(group)->getSize(); }
 
 }  // namespace augur

@@ -10,4 +10,7 @@ namespace augur {
 // The element-wise "sum" or "max" over all ranks of the group, the same on each of them.
 at::Tensor AllReduce(const at::Tensor& tensor, const std::string& operation, const std::string& group);
 
+// How many ranks the group has.
+int64_t GroupSize(const std::string& group);
+
 }  // namespace augur
