@@ -18,6 +18,7 @@
 #include "kernels/layer/rms_norm.h"
 #include "kernels/layer/rotary.h"
 #include "kernels/layer/swiglu.h"
+#include "kernels/layer/zero_groups.h"
 #include "kernels/no_cuda.h"
 
 namespace augur {
@@ -204,6 +205,10 @@ void SwigluBackwardCuda(int64_t, int64_t, const T*, const ProductScale&, const T
                                       const SwigluGradient<T>&, void*);
 AUGUR_STUB(float)
 AUGUR_STUB(BFloat16)
+
+void ZeroEmptyGroupsCuda(int64_t, int64_t, const int32_t*, void*, void*) {
+  ThrowNoCuda("gradients of experts");
+}
 
 void TakeTokensCuda(int64_t, const int32_t*, const int32_t*, int32_t*, void*) { ThrowNoCuda("decoding"); }
 

@@ -17,8 +17,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "ops/device.h"
 #include "ops/layer/fp8_product.h"
+#include "ops/layer/grouped_product.h"
 #include "ops/layer/swiglu.h"
 
 namespace augur {
@@ -72,34 +72,38 @@ struct Reorder : torch::autograd::Function<Reorder> {
   }
 };
 
-// Grouped products in FP8 on a GPU, rounded as Linear does it.
-struct Fp8GroupedLinear : torch::autograd::Function<Fp8GroupedLinear> {
+// Grouped products on a GPU; in FP8 rounded as Linear does it.
+struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& weights,
-                            const at::Tensor& ends) {
+                            const at::Tensor& ends, bool fp8) {
     context->save_for_backward({rows, weights, ends});
-    return Fp8GroupedProduct(RoundRowsToFp8(rows), RoundRowsToFp8(weights), ends);
+    context->saved_data["fp8"] = fp8;
+    return fp8 ? Fp8GroupedProduct(RoundRowsToFp8(rows), RoundRowsToFp8(weights), ends)
+               : at::_grouped_mm(rows, weights.transpose(1, 2), ends);
   }
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor grad = grads[0].contiguous(), &weights = saved[1], &ends = saved[2];
-    return {Fp8GroupedProduct(RoundRowsToFp8(grad), RoundColumnsToFp8(weights), ends),
-            at::_grouped_mm(grad.t(), saved[0], ends),
+    const bool fp8 = context->saved_data["fp8"].toBool();
+    return {InputGradient(grad, weights, ends, fp8),
+            context->needs_input_grad(1) ? GroupedWeightGradient(grad, saved[0], ends) : at::Tensor(),
+            {},
             {}};
   }
+  static at::Tensor InputGradient(const at::Tensor& grad, const at::Tensor& weights, const at::Tensor& ends,
+                                  bool fp8) {
+    return fp8 ? Fp8GroupedProduct(RoundRowsToFp8(grad), RoundColumnsToFp8(weights), ends)
+               : at::_grouped_mm(grad, weights, ends);
+  }
 };
-
-// Whether grouped products take rows and matrices [experts, ..., ...] of these sizes.
-bool HasGroupedProduct(const at::Tensor& rows, const at::Tensor& matrices) {
-  return HasGroupedProducts(rows) && rows.scalar_type() == at::kBFloat16 && matrices.size(1) % 8 == 0 &&
-         matrices.size(2) % 8 == 0;
-}
 
 // rows [N, in], those of expert e ending before ends[e]; weights [experts, out, in] → [N, out].
 at::Tensor GroupedLinear(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& ends,
                          const LinearOptions& products) {
   if (HasGroupedProduct(rows, weights)) {
-    if (!products.fp8) return at::_grouped_mm(rows, weights.transpose(1, 2), ends);
-    if (HasFp8GroupedProduct(weights)) return Fp8GroupedLinear::apply(rows, weights, ends);
+    if (!products.fp8 || HasFp8GroupedProduct(weights)) {
+      return GroupedProduct::apply(rows, weights, ends, products.fp8);
+    }
   }
   const std::vector<at::Tensor> experts = weights.unbind(0);  // one gradient for all, unlike select
   const at::Tensor host = ends.cpu();
@@ -147,12 +151,11 @@ struct LowRankGroupedLinear : torch::autograd::Function<LowRankGroupedLinear> {
                          HasGroupedProduct(rows, b) && (!fp8 || HasFp8GroupedProduct(weights));
     variable_list result(7);
     if (grouped) {
-      result[0] = fp8 ? Fp8GroupedProduct(RoundRowsToFp8(grad), RoundColumnsToFp8(weights), ends)
-                      : at::_grouped_mm(grad, weights, ends);
+      result[0] = GroupedProduct::InputGradient(grad, weights, ends, fp8);
       const at::Tensor behind = at::_grouped_mm(grad, b, ends);                 // [N, rank]
       const at::Tensor inner = at::_grouped_mm(rows, a.transpose(1, 2), ends);  // [N, rank]
-      result[3] = at::_grouped_mm(behind.t(), rows, ends).to(at::kFloat).mul_(scale);
-      result[4] = at::_grouped_mm(grad.t(), inner, ends).to(at::kFloat).mul_(scale);
+      result[3] = GroupedWeightGradient(behind, rows, ends).to(at::kFloat).mul_(scale);
+      result[4] = GroupedWeightGradient(grad, inner, ends).to(at::kFloat).mul_(scale);
       return result;
     }
     result[0] = at::zeros_like(rows);
