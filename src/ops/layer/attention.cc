@@ -1,6 +1,8 @@
 #include "ops/layer/attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_efficient_attention_backward.h>
+#include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/cat.h>
@@ -211,6 +213,45 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
   }
 };
 
+// Causal attention of packed sequences in float32 [tokens, heads, head_dim], heads of keys and values already
+// repeated, without the scores in memory. The sums of the backward are not divided, so that they repeat.
+struct EfficientAttention : torch::autograd::Function<EfficientAttention> {
+  static constexpr int64_t kCausal = 1;  // of torch's kinds of masks
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const SequenceLayout& layout) {
+    const auto [out, log_sum, seed, offset, most_q, most_k] = at::_efficient_attention_forward(
+        q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), /*bias=*/{}, layout.cu_seqlens, layout.cu_seqlens,
+        layout.max_length, layout.max_length, /*dropout_p=*/0.0, kCausal, /*compute_log_sumexp=*/true);
+    context->save_for_backward({q, k, v, out, log_sum, seed, offset, layout.cu_seqlens});
+    context->saved_data["longest"] = layout.max_length;
+    return out.squeeze(0);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const variable_list saved = context->get_saved_variables();
+    const int64_t longest = context->saved_data["longest"].toInt();
+    const auto [q, k, v, bias] = at::_efficient_attention_backward(
+        grads[0].contiguous().unsqueeze(0), saved[0].unsqueeze(0), saved[1].unsqueeze(0),
+        saved[2].unsqueeze(0), /*bias=*/{}, saved[3], saved[7], saved[7], longest, longest, saved[4],
+        /*dropout_p=*/0.0, saved[5], saved[6], kCausal, /*bias_requires_grad=*/false, /*scale=*/std::nullopt,
+        /*num_splits_key=*/1);
+    return {q.squeeze(0), k.squeeze(0), v.squeeze(0), {}};
+  }
+};
+
+// For what the flash kernels do not take: float32, and heads that are no whole vectors of theirs.
+at::Tensor FloatAttention(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,
+                          const SequenceLayout& layout, const AttentionSettings& settings) {
+  const AttentionHeads heads = SplitAndRotate(qkv, q_norm, k_norm, layout, settings);
+  const auto floats = [&](const at::Tensor& x) {
+    return x.to(at::kFloat).repeat_interleave(settings.heads / x.size(1), 1).contiguous();
+  };
+  return EfficientAttention::apply(floats(heads.q), floats(heads.k), floats(heads.v), layout)
+      .flatten(1)
+      .to(qkv.scalar_type());
+}
+
 }  // namespace
 
 at::Tensor RotaryAttention(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,
@@ -225,6 +266,7 @@ at::Tensor RotaryAttention(const at::Tensor& qkv, const at::Tensor& q_norm, cons
     return FlashAttention::apply(qkv, FlashAttention::Optional(q_norm), FlashAttention::Optional(k_norm),
                                  layout, settings);
   }
+  if (settings.head_dim % 4 == 0) return FloatAttention(qkv, q_norm, k_norm, layout, settings);
   return RotaryAttentionReference(qkv, q_norm, k_norm, layout, settings);
 }
 

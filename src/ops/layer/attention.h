@@ -26,7 +26,8 @@ struct AttentionSettings {
 // qkv [tokens, (heads + 2 * kv_heads) * head_dim] float32 or bfloat16 → [tokens, heads * head_dim]: RMSNorm
 // per head where q_norm and k_norm [head_dim] are defined, rotation, causal attention within each sequence. A
 // blocked kernel on the CPU; on CUDA, in bfloat16, cuDNN's kernels for large batches and torch's flash
-// kernels for others, in float32 the reference below.
+// kernels for others, in float32 torch's memory-efficient ones: no scores are kept, but for head_dim that is
+// no multiple of 4, for which the reference below computes.
 at::Tensor RotaryAttention(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm,
                            const SequenceLayout& layout, const AttentionSettings& settings);
 
