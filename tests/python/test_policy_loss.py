@@ -328,6 +328,25 @@ def test_tensors_on_different_devices_are_refused():
         augur.policy_loss(MaskRule(), *(x.cuda() for x in batch[:3]), batch[3])
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("columns", "dtype"), [(16_384, torch.float32), (16_384, torch.float64)])
+def test_a_support_wider_than_a_kernels_usual_memory_has_its_gradient(columns, dtype):
+    batch = make_batch(tokens=3, vocab=columns + 100, k=columns, dtype=dtype)
+
+    def gradient_on(device):
+        logits, ids, logprobs, advantages = (x.to(device) for x in batch)
+        z = logits.clone().requires_grad_()
+        augur.policy_loss("none", z, ids, logprobs, advantages, entropy_bonus=0.1).loss.backward()
+        return z.grad.cpu()
+
+    torch.testing.assert_close(gradient_on("cuda"), gradient_on("cpu"), rtol=1e-4, atol=1e-6)
+    many = make_batch(tokens=1, vocab=80_000, k=70_000, dtype=dtype)
+    z = many[0].cuda().requires_grad_()
+    loss = augur.policy_loss("none", z, *(x.cuda() for x in many[1:])).loss
+    with pytest.raises(ValueError, match="support_ids has 70000 columns, and this GPU takes"):
+        loss.backward()
+
+
 @pytest.mark.slow
 def test_opcheck_and_compile_pass(device):
     logits, ids, logprobs, advantages = (x.to(device) for x in make_batch(seed=14, dtype=torch.float32))

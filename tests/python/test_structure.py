@@ -41,6 +41,13 @@ def test_the_rule_itself_can_fail():
     assert violations("ops", '#include <torch/library.h>\n#include "mask/rule.h"\n') == []
 
 
+def test_decode_attention_reads_nothing_by_loads_that_ignore_the_kernel_before_it():
+    """__ldg promises memory that nobody writes meanwhile; the preceding kernel, still running, writes the new token."""
+    kernels = list((ROOT / "src" / "kernels" / "decode").glob("decode_attention*"))
+    assert len(kernels) >= 3
+    assert [path.name for path in kernels if "__ldg(" in path.read_text()] == []
+
+
 def test_cmake_knows_the_same_rooms_in_the_same_order():
     declared = re.findall(r"augur_room\((\w+)", (ROOT / "CMakeLists.txt").read_text())
     assert declared == ROOMS

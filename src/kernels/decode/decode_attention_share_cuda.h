@@ -268,11 +268,12 @@ struct ShareFp8 {
     }
   }
 
+  // Not by __ldg, which may move ahead of the wait for the kernel that writes the new token's.
   __device__ void LoadKeys(const Input<__nv_bfloat16>& in, int64_t at) {
     const uint8_t* tile = in.keys_fp8 + at;
 #pragma unroll
     for (int t = 0; t < 2 * kTiles; ++t) {
-      key_scale[t] = __ldg(in.key_scale + at / kDim + Row() + 8 * t);
+      key_scale[t] = __ldcg(in.key_scale + at / kDim + Row() + 8 * t);
 #pragma unroll
       for (int j = 0; j < kKeyLoads; ++j) {
         key[t][j] = LoadOnce(tile + (Row() + 8 * t) * kDim + 64 * j + 16 * Pair());
@@ -283,7 +284,7 @@ struct ShareFp8 {
   __device__ void LoadValues(const Input<__nv_bfloat16>& in, int64_t at) {
     const uint8_t* tile = in.values_fp8 + at;
 #pragma unroll
-    for (int t = 0; t < 2 * kTiles; ++t) value_scale[t] = __ldg(in.value_scale + at / kDim + Row() + 8 * t);
+    for (int t = 0; t < 2 * kTiles; ++t) value_scale[t] = __ldcg(in.value_scale + at / kDim + Row() + 8 * t);
 #pragma unroll
     for (int t = 0; t < 4 * kTiles; ++t) {
       const uint8_t* from = tile + ValueToken(t) * kDim + 8 * kValueLoads * Row();
@@ -291,7 +292,7 @@ struct ShareFp8 {
         const uint4 x = LoadOnce(from);
         value[t][0] = x.x, value[t][1] = x.y, value[t][2] = x.z, value[t][3] = x.w;
       } else {
-        const uint2 x = __ldg(reinterpret_cast<const uint2*>(from));
+        const uint2 x = __ldcg(reinterpret_cast<const uint2*>(from));
         value[t][0] = x.x, value[t][1] = x.y;
       }
     }

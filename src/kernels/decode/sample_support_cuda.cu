@@ -171,8 +171,9 @@ __global__ void __launch_bounds__(kSweepThreads, 3)
                 SampleWorkspace workspace) {
   extern __shared__ SampleKey candidates[];
   __shared__ SweepShared shared;
-  const int64_t draw = blockIdx.y;
-  const int part = static_cast<int>(blockIdx.x) * kSampleWarps + static_cast<int>(threadIdx.x) / 32;
+  const int64_t draw = blockIdx.x / workspace.lists;  // not a dimension of its own: others end at 65,535
+  const int list = static_cast<int>(blockIdx.x) % workspace.lists;
+  const int part = list * kSampleWarps + static_cast<int>(threadIdx.x) / 32;
   const LaneShare<E> share(logits + draws[draw].row * stride, static_cast<int>(vocab_size), scale, part);
   const float mine = share.Largest(), most = WarpMax(mine);
   const float sum = WarpSum(share.SumBelow(most));
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kSweepThreads, 3)
     workspace.sums[draw * workspace.parts + part] = {sum == sum ? most : NAN, sum};
   }
   KeepBest(share, share.Best(mine), workspace.keep,
-           workspace.best + (draw * workspace.lists + blockIdx.x) * workspace.keep, candidates, &shared);
+           workspace.best + (draw * workspace.lists + list) * workspace.keep, candidates, &shared);
 }
 
 struct FinishShared {
@@ -424,7 +425,7 @@ void Sample(ElementType type, const E* logits, const SampleDraw* draws, int64_t 
             const SampleSettings& settings, const SampleResults& out, const SampleWorkspace& workspace,
             cudaStream_t stream) {
   const float scale = settings.temperature > 0 ? 1.0f / settings.temperature : 1.0f;
-  const dim3 grid(static_cast<unsigned>(workspace.lists), static_cast<unsigned>(count));
+  const auto grid = static_cast<unsigned>(count * workspace.lists);
   const auto shared = static_cast<unsigned>(workspace.keep * kPerLane * sizeof(SampleKey));
   constexpr int kMostShared = kMostKept * kPerLane * sizeof(SampleKey);
   CheckCuda(cudaFuncSetAttribute(SweepKernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared),

@@ -1,12 +1,17 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <string>
+
 #include "kernels/cuda_check.h"
 #include "kernels/head/row_stats.h"
 #include "kernels/head/row_stats_math.h"
 
 namespace augur {
 namespace {
+
+constexpr const char* kGradients = "row gradients on the GPU";
+constexpr size_t kPlainShared = 48 << 10;  // bytes that a kernel has without asking
 
 constexpr int kThreads = 256, kBlocksPerSm = 4;
 constexpr int kGroup = kSweepGroup;  // one byte of the support bitmap
@@ -380,8 +385,22 @@ void LaunchStats(const LogitRows& rows, const RowStats<T>& stats, cudaStream_t s
 
 template <typename T, typename E>
 void LaunchGradient(const LogitRows& rows, const RowGradient<T>& parts, cudaStream_t stream) {
-  GradientKernel<T, E>
-      <<<static_cast<unsigned>(rows.rows), kThreads, rows.columns * sizeof(T), stream>>>(rows, parts);
+  const auto kernel = GradientKernel<T, E>;
+  const size_t bytes = rows.columns * sizeof(T);
+  if (bytes > kPlainShared) {
+    int device = 0, most = 0;
+    CheckCuda(cudaGetDevice(&device), kGradients);
+    CheckCuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), kGradients);
+    if (bytes > static_cast<size_t>(most)) {
+      const std::string why = "support_ids has " + std::to_string(rows.columns) +
+                              " columns, and this GPU takes " + std::to_string(most / sizeof(T)) + " at most";
+      ThrowCudaError(kGradients, why.c_str());
+    }
+    CheckCuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        kGradients);
+  }
+  kernel<<<static_cast<unsigned>(rows.rows), kThreads, bytes, stream>>>(rows, parts);
 }
 
 }  // namespace
@@ -411,7 +430,7 @@ template <>
 void RowGradientCuda(const LogitRows& rows, const RowGradient<double>& parts, void* stream) {
   if (rows.rows == 0) return;
   LaunchGradient<double, double>(rows, parts, static_cast<cudaStream_t>(stream));
-  CheckCuda(cudaGetLastError(), "row gradients on the GPU");
+  CheckCuda(cudaGetLastError(), kGradients);
 }
 
 template <>
@@ -425,7 +444,7 @@ void RowGradientCuda(const LogitRows& rows, const RowGradient<float>& parts, voi
   } else {
     LaunchGradient<float, float>(rows, parts, s);
   }
-  CheckCuda(cudaGetLastError(), "row gradients on the GPU");
+  CheckCuda(cudaGetLastError(), kGradients);
 }
 
 }  // namespace augur

@@ -130,6 +130,13 @@ TEST(SampleSupportCuda, EqualsTheCpu) {
   }
 }
 
+TEST(SampleSupportCuda, TakesMoreDrawsThanAGridHasRows) {
+  SampleSettings settings;
+  settings.support = 2;
+  settings.vocab_size = settings.stride = 300;
+  ExpectSame(Logits<float>(Kind::kRandom, 2, 300, 300), Draws(2, 35000), settings);
+}
+
 TEST(SampleSupportCuda, EqualsTheCpuOnAFullVocabulary) {
   SampleSettings settings;
   settings.support = 20;
