@@ -8,6 +8,12 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#ifdef AUGUR_WITH_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_runtime_api.h>
+#endif
+
+#include "family/layer_table.h"
 #include "model/forward.h"
 #include "model/shapes.h"
 #include "rollout/backend.h"
@@ -353,6 +359,65 @@ TEST(EngineCuda, TakesTheMemoryThatIsFreeWhenItGenerates) {
   ExpectSameRollouts(tight, engine.Generate(requests, options), 2e-4f);
   EXPECT_EQ(engine.stats().decode_batch, 200);
   EXPECT_EQ(engine.stats().preemptions, 0);
+}
+
+#ifdef AUGUR_WITH_CUDA
+// Wherever memory runs out, also between the workspace of a step and the end of its capture, the engine
+// generates as before once there is memory again.
+TEST(EngineCuda, GoesOnAfterMemoryRanOut) {
+  const Family wide = Fp8Families()[1];
+  const Model there = OnGpu(SmallModel(wide, 1, 4096), at::kBFloat16);
+  const auto requests = RandomRequests(std::vector<int>(40, 30));
+  SamplingOptions options = Options(12);
+  options.samples = 1;
+  EngineOptions engine_options;
+  engine_options.kv_bytes = int64_t{32} << 20;
+  const auto expected = Engine(there, engine_options).Generate(requests, options);
+  namespace allocator = c10::cuda::CUDACachingAllocator;
+  size_t free = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  int failed = 0;
+  for (int64_t more = 0; more < (int64_t{160} << 20); more += int64_t{4} << 20) {
+    allocator::emptyCache();
+    Engine engine(there, engine_options);
+    const auto reserved = allocator::getDeviceStats(0).reserved_bytes[0].current;
+    allocator::setMemoryFraction(static_cast<double>(reserved + more) / static_cast<double>(total), 0);
+    try {
+      engine.Generate(requests, options);
+    } catch (const c10::OutOfMemoryError&) {
+      ++failed;
+    }
+    allocator::setMemoryFraction(1, 0);
+    ExpectSameRollouts(engine.Generate(requests, options), expected);
+  }
+  EXPECT_GT(failed, 0);
+}
+#endif
+
+// Of what computes in FP8 nothing is kept in bfloat16, also where the engine has weights of its own.
+TEST(EngineCuda, OwnFp8WeightsAreThoseOfASharedModelAndWhatIsNotRounded) {
+  for (const Family& family : {Fp8Families()[1], CudaFamilies().back()}) {
+    SCOPED_TRACE(family.name);
+    const Model there = OnGpu(SmallModel(family), at::kBFloat16);
+    const CudaWeights shared(there, RolloutPrecision::kFp8, /*own=*/false, nullptr);
+    const CudaWeights own(there, RolloutPrecision::kFp8, /*own=*/true, nullptr);
+    int64_t kept = static_cast<int64_t>(there.norm.nbytes() + there.head.nbytes());
+    if (!there.config.tied_head) kept += static_cast<int64_t>(there.embedding.nbytes());
+    for (size_t i = 0; i < there.layers.size(); ++i) {
+      for (const ModuleSpec& spec : LayerTable(there.config, static_cast<int64_t>(i))) {
+        const ModuleWeights& module = there.layers[i][spec.slot];
+        const bool rounded =
+            IsLinear(spec.role) && (spec.experts == 0 || own.layers()[i].experts_gate_up.values.defined());
+        if (!rounded) kept += static_cast<int64_t>(module.weight.nbytes());
+        if (module.bias.defined()) kept += static_cast<int64_t>(module.bias.nbytes());
+      }
+    }
+    EXPECT_EQ(own.bytes() - shared.bytes(), kept);
+    const auto requests = RandomRequests({3, 17});
+    ExpectSameRollouts(Engine(there, {.precision = RolloutPrecision::kFp8, .own_weights = true})
+                           .Generate(requests, Options(20)),
+                       Engine(there, {.precision = RolloutPrecision::kFp8}).Generate(requests, Options(20)));
+  }
 }
 
 // Mean difference of log-probs over the tokens on which both agree, and how many those are: what follows a

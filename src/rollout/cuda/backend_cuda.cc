@@ -45,18 +45,21 @@ class CudaBackend : public Backend {
   }
 
   void ReservePages(int64_t pages) override {
+    const c10::cuda::CUDAGuard guard(device_);
     if (pages_.memory.defined() && pages_.memory.size(2) == pages) return;
     decoder_.DropAhead();
     pages_ = {};
     if (pages == 0) return;
     const ModelConfig& config = weights_.model().config;
     const auto options = weights_.model().embedding.options();
-    pages_.memory = at::empty({config.layers, 2, pages, config.kv_heads, kCudaPageTokens, config.head_dim},
-                              options.dtype(kv_fp8_ ? at::kByte : weights_.dtype()));
+    CudaPages made;
+    made.memory = at::empty({config.layers, 2, pages, config.kv_heads, kCudaPageTokens, config.head_dim},
+                            options.dtype(kv_fp8_ ? at::kByte : weights_.dtype()));
     if (kv_fp8_) {
-      pages_.scales =
+      made.scales =
           at::empty({config.layers, 2, pages, config.kv_heads, kCudaPageTokens}, options.dtype(at::kFloat));
     }
+    pages_ = made;
     // Graphs hold the addresses and, through the strides, the number of pages.
     const void* scales = kv_fp8_ ? pages_.scales.data_ptr() : nullptr;
     if (pages_.memory.data_ptr() != last_address_ || scales != last_scales_ || pages != last_pages_) {
@@ -68,6 +71,7 @@ class CudaBackend : public Backend {
   }
 
   void CopyPages(std::span<const std::pair<int32_t, int32_t>> copies) override {
+    const c10::cuda::CUDAGuard guard(device_);
     for (const at::Tensor& memory : {pages_.memory, pages_.scales}) {
       if (memory.defined()) CopyPagesOf(memory, copies);
     }
@@ -107,8 +111,7 @@ class CudaBackend : public Backend {
     auto* base = static_cast<char*>(memory.data_ptr());
     for (const auto& [from, to] : copies) {
       C10_CUDA_CHECK(cudaMemcpy2DAsync(base + to * page, pitch, base + from * page, pitch, page, rows,
-                                       cudaMemcpyDeviceToDevice,
-                                       static_cast<cudaStream_t>(CurrentStream(memory))));
+                                       cudaMemcpyDeviceToDevice, c10::cuda::getCurrentCUDAStream()));
     }
   }
 
@@ -198,6 +201,7 @@ void CudaBackend::Prefill(std::span<const PrefillSequence> sequences, std::span<
 
 std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const EngineOptions& options) {
   const at::NoGradGuard no_grad;
+  const c10::cuda::CUDAGuard guard(model.embedding.device());
   return std::make_unique<CudaBackend>(model, options);
 }
 

@@ -191,11 +191,21 @@ void CudaDecoder::Reserve(int64_t rows, int64_t pages, int64_t columns) {
   if (rows <= most_rows_ && pages <= table_width_ && columns <= most_columns_) return;
   c10::cuda::getCurrentCUDAStream().synchronize();
   graphs_.clear();
+  try {
+    Grow(std::max(most_rows_, rows), DoubleUntil(std::max<int64_t>(table_width_, 16), pages),
+         std::max(most_columns_, columns));
+  } catch (...) {
+    most_rows_ = table_width_ = most_columns_ = 0;  // some of the buffers are smaller than they say
+    throw;
+  }
+}
+
+void CudaDecoder::Grow(int64_t rows, int64_t table_width, int64_t columns) {
   const at::Tensor before = results_;
   const bool more_rows = rows > most_rows_;
-  most_rows_ = std::max(most_rows_, rows);
-  table_width_ = DoubleUntil(std::max<int64_t>(table_width_, 16), pages);
-  most_columns_ = std::max(most_columns_, columns);
+  most_rows_ = rows;
+  table_width_ = table_width;
+  most_columns_ = columns;
   const auto bytes = weights_.model().embedding.options().dtype(at::kByte);
   const auto pinned = at::TensorOptions().pinned_memory(true);
   const int64_t size = TableAt() + most_rows_ * table_width_;
@@ -219,7 +229,7 @@ void CudaDecoder::Reserve(int64_t rows, int64_t pages, int64_t columns) {
 CudaDecoder::Captured& CudaDecoder::Prepare(const Key& key) {
   const auto found = graphs_.find(key);
   if (found != graphs_.end()) return found->second;
-  Captured& captured = graphs_[key];
+  Captured captured;  // among the others once it is whole: memory may run out on the way
   const ModelConfig& config = weights_.model().config;
   const auto bytes = inputs_.options().dtype(at::kByte);
   captured.attention_workspace =
@@ -227,7 +237,7 @@ CudaDecoder::Captured& CudaDecoder::Prepare(const Key& key) {
                                                static_cast<int>(config.head_dim), key.splits)},
                 bytes);
   captured.sample_workspace = at::empty({SampleSupportWorkspaceBytes(key.rows, key.settings)}, bytes);
-  if (forward_.waits()) return captured;
+  if (forward_.waits()) return graphs_[key] = std::move(captured);
 
   // Once outside the graph, on rows without tokens, so that libraries have what they need; then the capture,
   // for which work must be on another stream than the default one.
@@ -241,11 +251,16 @@ CudaDecoder::Captured& CudaDecoder::Prepare(const Key& key) {
     capture_stream_.synchronize();
     captured.graph = std::make_unique<at::cuda::CUDAGraph>();
     captured.graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-    Compute(key, captured);
+    try {
+      Compute(key, captured);
+    } catch (...) {
+      captured.graph->capture_end();  // or the stream would record what comes next
+      throw;
+    }
     captured.graph->capture_end();
   }
   results_.copy_(results);
-  return captured;
+  return graphs_[key] = std::move(captured);
 }
 
 void CudaDecoder::Compute(const Key& key, const Captured& captured) {

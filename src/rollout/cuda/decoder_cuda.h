@@ -70,6 +70,7 @@ class CudaDecoder {
   std::unique_ptr<Step> Launch(std::vector<Row> rows, const SampleSettings& settings);
   void Upload(const Step& step, Slot* slot);
   void Reserve(int64_t rows, int64_t pages, int64_t columns);
+  void Grow(int64_t rows, int64_t table_width, int64_t columns);
   Captured& Prepare(const Key& key);
   void Compute(const Key& key, const Captured& captured);
   // The rows of `step` that compute these draws, in order; empty where one is missing.

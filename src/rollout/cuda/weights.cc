@@ -57,26 +57,31 @@ void CudaWeights::Take(const at::Tensor& from, at::Tensor* to) {
 }
 
 void CudaWeights::TakeLayer(const Model& model, size_t layer) {
+  const LayerWeights& theirs = model.layers[layer];
   LayerWeights& mine = model_.layers[layer];
   CudaLayer& linears = layers_[layer];
-  for (size_t slot = 0; slot < kSlots; ++slot) {
-    Take(model.layers[layer][slot].weight, &mine[slot].weight);
-    Take(model.layers[layer][slot].bias, &mine[slot].bias);
+  std::array<bool, kSlots> rounded{};
+  // Straight from the model's weights: of those that compute in FP8 nothing else is kept, and the model's
+  // structure shows the sizes of what is.
+  const auto round = [&](Slot slot, auto* to, const at::Tensor& values) {
+    Quantise(theirs[slot].weight.detach().to(dtype_).contiguous(), to);
+    mine[slot].weight = values;
+    rounded[slot] = true;
+  };
+  const at::Tensor &gate_up = theirs[kExpertsGateUp].weight, &down = theirs[kExpertsDown].weight;
+  if (fp8_ && theirs.sparse() && HasFp8GroupedProduct(gate_up) && HasFp8GroupedProduct(down)) {
+    round(kExpertsGateUp, &linears.experts_gate_up, linears.experts_gate_up.values);
+    round(kExpertsDown, &linears.experts_down, linears.experts_down.values);
   }
   for (const ModuleSpec& spec : LayerTable(model_.config, static_cast<int64_t>(layer))) {
-    if (!IsLinear(spec.role) || spec.experts > 0) continue;
     CudaLinear& to = linears[spec.slot];
+    const bool linear = IsLinear(spec.role) && spec.experts == 0;
+    if (linear && fp8_) round(spec.slot, &to, to.weight);
+    if (!rounded[spec.slot]) Take(theirs[spec.slot].weight, &mine[spec.slot].weight);
+    Take(theirs[spec.slot].bias, &mine[spec.slot].bias);
+    if (!linear) continue;
+    to.weight = mine[spec.slot].weight;
     to.bias = mine[spec.slot].bias;
-    if (fp8_) {
-      Quantise(mine[spec.slot].weight, &to);
-    } else {
-      to.weight = mine[spec.slot].weight;
-    }
-  }
-  const at::Tensor &gate_up = mine[kExpertsGateUp].weight, &down = mine[kExpertsDown].weight;
-  if (fp8_ && mine.sparse() && HasFp8GroupedProduct(gate_up) && HasFp8GroupedProduct(down)) {
-    Quantise(gate_up, &linears.experts_gate_up);
-    Quantise(down, &linears.experts_down);
   }
 }
 

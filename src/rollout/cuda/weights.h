@@ -25,8 +25,8 @@ struct CudaLayer : std::array<CudaLinear, kSlots> {
 };
 
 // Weights of the precision's own type are shared with the model, unless `own`, so that an update in place
-// costs nothing; others are copies, and FP8 is rounded from them. Where the model has a store all are copies,
-// taken part by part.
+// costs nothing; others are copies; what is rounded to FP8 is kept in FP8 alone. Where the model has a store
+// all are copies, taken part by part.
 class CudaWeights {
  public:
   CudaWeights(const Model& model, RolloutPrecision precision, bool own, LayerStore* store);
