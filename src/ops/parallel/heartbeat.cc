@@ -7,12 +7,15 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
+
+#include "base/tell.h"
 
 namespace augur {
 namespace {
@@ -50,6 +53,24 @@ std::string FindSilent(const StorePointer& store, int size) {
   return fmt::format("rank{} {}", silent.size() > 1 ? "s" : "", fmt::join(silent, ", "));
 }
 
+std::terminate_handler end_of_process = nullptr;
+
+// NCCL's watchdog sees a broken connection, or a wait that took too long, and ends the process from its own
+// thread: the rank that is gone is named before.
+[[noreturn]] void TellWhyNcclEnds() {
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& fault) {
+    if (std::string_view(fault.what()).find("NCCL") != std::string_view::npos) {
+      Tell("augur: rank {}: process group: {} ended or did not answer in time; {}\n", ThisProcessGroup().rank,
+           SilentRanks(), kLostRankRemedy);
+    }
+  } catch (...) {
+  }
+  end_of_process();
+  std::abort();
+}
+
 }  // namespace
 
 void StartHeartbeat(const ProcessGroup& group) {
@@ -57,6 +78,7 @@ void StartHeartbeat(const ProcessGroup& group) {
   if (std::exchange(started, true)) return;
   const StorePointer store = c10d::resolve_process_group(group.name)->getStore();
   if (!store) return;
+  if (group.gpu) end_of_process = std::set_terminate(TellWhyNcclEnds);
   std::thread([store, rank = group.rank] {
     try {
       for (int64_t told = 0; true;) {

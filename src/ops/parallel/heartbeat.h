@@ -3,10 +3,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/process_group.h"
 
 namespace augur {
+
+inline constexpr std::string_view kLostRankRemedy =
+    "see what that rank said; parallel.timeout_s is how long ranks wait for each other";
 
 // From now on, on a thread of its own, until the process ends.
 void StartHeartbeat(const ProcessGroup& group);

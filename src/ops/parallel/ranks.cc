@@ -59,7 +59,7 @@ at::Tensor Ranks::Call(const std::function<at::Tensor()>& function) const {
     const std::string why = torch_fault != nullptr ? torch_fault->what_without_backtrace() : fault.what();
     throw LostRank("process group",
                    fmt::format("{} ended or did not answer in time ({})", SilentRanks(), why),
-                   "see what that rank said; parallel.timeout_s is how long ranks wait for each other");
+                   kLostRankRemedy);
   }
 }
 
