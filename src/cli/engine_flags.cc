@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "base/tell.h"
 #include "cli/flag_checks.h"
 #include "config/options.h"
 #include "data/prompt_set.h"
@@ -85,14 +86,16 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
       ->check(CLI::Range(0, 1024));
   command->add_option("--memory-share", flags->memory_share, "Share of the free memory for keys and values")
       ->capture_default_str();
-  command->add_option("--max-batch", flags->max_batch, "Most sequences decoded at once; 0 takes what fits")
+  command
+      ->add_option("--max-batch", flags->max_batch,
+                   "Most sequences decoded at once; 0 takes what fits, 256 at most")
       ->capture_default_str();
 }
 
 LoadedEngine LoadEngine(const EngineFlags& flags) {
   SetThreads(flags.threads);
   const at::Device device =
-      flags.device == "auto" ? RunDevice(RunSection{}) : ParseDevice(flags.device, "--device");
+      flags.device == "auto" ? RunDevice(RunSection{}) : UseDevice(flags.device, "--device");
   LoadedEngine loaded;
   loaded.precision =
       flags.precision == "auto" ? StoredPrecision(ReadModelConfig(flags.model)) : flags.precision;
@@ -109,6 +112,11 @@ LoadedEngine LoadEngine(const EngineFlags& flags) {
                                       std::ranges::count(loaded.model.config.sparse, true) > 0 &&
                                       loaded.model.config.moe.experts <= 256});
   return loaded;
+}
+
+void WarnOfSlowPrecision(const LoadedEngine& loaded) {
+  if (loaded.precision != "fp32") return;
+  Tell("{}", SlowPrecisionWarning(loaded.model.embedding.device(), "--precision bf16"));
 }
 
 void AddSamplingFlags(CLI::App* command, SamplingFlags* flags) {

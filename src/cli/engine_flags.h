@@ -37,6 +37,9 @@ struct LoadedEngine {
 // are loaded in bf16.
 LoadedEngine LoadEngine(const EngineFlags& flags);
 
+// Where fp32 makes a GPU slow, a line on stderr.
+void WarnOfSlowPrecision(const LoadedEngine& loaded);
+
 struct SamplingFlags {
   int64_t max_tokens = 256;
   int64_t samples = 1;

@@ -65,6 +65,7 @@ class EvalRun {
                             .answer_required = !scorer_.uses_python()});
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
     loaded_.engine->CheckOptions(sampling_, /*has_text=*/true);
+    WarnOfSlowPrecision(loaded_);
     verifiers_ = NamesBySource(scorer_, prompts_.prompts);
   }
 

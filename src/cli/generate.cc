@@ -107,6 +107,7 @@ class Generate {
     const int64_t rows = loaded_.model.config.vocab_size;
     CheckSupport(sampling_.support, sampling_.vocab_size > 0 ? sampling_.vocab_size : rows, "--top-logprobs");
     loaded_.engine->CheckOptions(sampling_, text_.has_value());
+    WarnOfSlowPrecision(loaded_);
   }
 
   // What ranks compare of the prompts.

@@ -26,6 +26,7 @@
 #include "cli/silence.h"
 #include "kernels/gpu_generation.h"
 #include "kernels/simd/isa.h"
+#include "model/load.h"
 #include "ops/out_of_memory.h"
 #include "ops/parallel/heartbeat.h"
 #include "ops/parallel/ranks.h"
@@ -207,7 +208,9 @@ int augur_main(int argc, const char* const* argv, const AugurHooks* given) {
   augur::ForgetHub();
   if (augur::IsSpareRank(argc, argv)) return 0;
   if (augur::ThisProcessGroup().size > 1) augur::StartHeartbeat(augur::ThisProcessGroup());
-  return augur::FlushOutput(augur::RunCommand(argc, argv));
+  const int code = augur::RunCommand(argc, argv);
+  augur::RestoreDevice();
+  return augur::FlushOutput(code);
 }
 
 const char* augur_version() { return AUGUR_VERSION; }

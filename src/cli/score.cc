@@ -223,7 +223,7 @@ void ScoreLines(const ScoreFlags& options) {
   std::optional<Model> loaded;
   ranks.Together([&] {
     const at::ScalarType dtype = ParsePrecision(options.dtype, "--dtype");
-    loaded = LoadModel(options.model, dtype, ParseDevice(options.device, "--device"));
+    loaded = LoadModel(options.model, dtype, UseDevice(options.device, "--device"));
   });
   const Model& model = *loaded;
   const at::NoGradGuard no_grad;

@@ -21,7 +21,7 @@ namespace augur {
   KEY(std::string, dir, "", MayChange(),                                                                     \
       "The run's directory. Empty: runs/ and the name of the configuration file.")                           \
   KEY(int64_t, seed, 0, AtLeast(0), "Every random choice follows from it.")                                  \
-  KEY(std::string, device, "auto", kAny, "auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.")  \
+  KEY(std::string, device, "auto", kAny, "auto, cpu, cuda or cuda:N (one process alone); auto takes a GPU where there is one.")  \
   KEY(int64_t, threads, 0, AtLeast(0).AtMost(1024), "CPU threads; 0 takes all cores.")                       \
   KEY(bool, deterministic, false, kAny,                                                                      \
       "Take only kernels that give the same bits at every run; on a GPU some are slower.")                   \

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -24,6 +26,8 @@ namespace augur {
 namespace {
 
 using Weights = std::map<std::string, TensorView>;
+
+std::optional<at::Device> device_of_host;  // where UseDevice chose another
 
 const std::string kHead = fmt::format("{}.weight", kHeadModule.name);
 const std::string kEmbedding = fmt::format("{}.weight", kEmbeddingModule.name);
@@ -120,7 +124,7 @@ at::ScalarType ParsePrecision(std::string_view name, std::string_view where) {
   throw UnknownName(where, "precision", name, kNames);
 }
 
-at::Device ParseDevice(std::string_view name, std::string_view where) {
+at::Device UseDevice(std::string_view name, std::string_view where) {
   if (name == "cpu") return at::Device(at::kCPU);
   static constexpr std::string_view kNames[] = {"cpu", "cuda", "cuda:0"};
   int index = 0;
@@ -131,14 +135,26 @@ at::Device ParseDevice(std::string_view name, std::string_view where) {
   if ((name != "cuda" && !name.starts_with("cuda:")) || index < 0) {
     throw UnknownName(where, "device", name, kNames);
   }
+  const int ranks = ThisProcessGroup().size;
+  if (name != "cuda" && ranks > 1) {
+    throw Error(where, fmt::format("is {}, one GPU for all {} ranks", name, ranks),
+                "write cuda or auto: each rank takes its own GPU");
+  }
   const int count = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().getNumGPUs() : 0;
   if (index >= count) {
     throw Error(where, fmt::format("no device '{}' here ({} CUDA devices)", name, count),
                 "use cpu, or a machine with a GPU and a build with CUDA");
   }
-  if (name == "cuda" && ThisProcessGroup().size > 1)
-    return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
-  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+  const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+  if (name == "cuda") return gpus.getDevice();
+  const at::Device chosen(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+  if (!device_of_host) device_of_host = gpus.getDevice();
+  gpus.setDevice(chosen);
+  return chosen;
+}
+
+void RestoreDevice() {
+  if (device_of_host) c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(*std::exchange(device_of_host, {}));
 }
 
 ModelConfig ReadModelConfig(const std::filesystem::path& model) {

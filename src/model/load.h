@@ -10,9 +10,11 @@ namespace augur {
 
 // "fp32" or "bf16"; anything else is an Error at `where`.
 at::ScalarType ParsePrecision(std::string_view name, std::string_view where);
-// "cpu", "cuda" or "cuda:N"; an Error where this machine or build has no such device. "cuda" is the first,
-// or of several ranks this one's.
-at::Device ParseDevice(std::string_view name, std::string_view where);
+// "cpu", "cuda" or "cuda:N", which becomes the calling thread's GPU; an Error where this machine or build has
+// no such device. "cuda" is the thread's GPU as it is: of several ranks each has its own, and N is refused.
+at::Device UseDevice(std::string_view name, std::string_view where);
+// Gives a host its own GPU back, where a call of UseDevice chose another.
+void RestoreDevice();
 
 // config.json of the directory, or of the base that an adapter's directory names.
 ModelConfig ReadModelConfig(const std::filesystem::path& model);

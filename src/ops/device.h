@@ -2,13 +2,24 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <string>
 
 namespace augur {
 
-// The cudaStream_t that work on this tensor's device is queued on; null on the CPU.
-void* CurrentStream(const at::Tensor& tensor);
+// The cudaStream_t that work on this tensor's device is queued on; null on the CPU. As an argument of a
+// launch it makes that device the current one until the launch returns: the default stream's handle is the
+// same for all GPUs and means the current one's.
+class CurrentStream {
+ public:
+  explicit CurrentStream(const at::Tensor& tensor);
+  operator void*() const { return stream_; }
+
+ private:
+  c10::OptionalDeviceGuard guard_;
+  void* stream_ = nullptr;
+};
 
 // The compute capability of the tensor's GPU, 90 for 9.0, or the one that AUGUR_GPU names; 0 on the CPU.
 int GpuGeneration(const at::Tensor& tensor);

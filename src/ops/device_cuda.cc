@@ -9,9 +9,10 @@
 
 namespace augur {
 
-void* CurrentStream(const at::Tensor& tensor) {
-  if (!tensor.is_cuda()) return nullptr;
-  return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
+CurrentStream::CurrentStream(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return;
+  guard_.reset_device(tensor.device());
+  stream_ = c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
 }
 
 int GpuGeneration(const at::Tensor& tensor) {

@@ -271,6 +271,18 @@ def test_without_restarts_all_end_and_name_the_rank_that_failed(tmp_path, guesse
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", [["train", "run.device=cuda:0"], ["eval", "--device=cuda:1"]])
+def test_one_gpu_for_all_ranks_is_refused(tmp_path, guesser, command):
+    """Each would launch its kernels on the GPU that it was given, over memory of another."""
+    name, device = command
+    given = [rl_config(tmp_path, guesser, "run")] if name == "train" else [TINY, "--data", "task:sort:count=4"]
+    done = run_ranks(2, name, *given, device, check=False)
+    key, number = ("run.device", 0) if name == "train" else ("--device", 1)
+    refused = f"{key}: is cuda:{number}, one GPU for all 2 ranks; write cuda or auto: each rank takes its own"
+    assert done.returncode != 0 and refused in done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["model.path=/nothing", "run.device=cuda:99"])
 def test_an_error_is_told_once_and_names_its_rank(tmp_path, guesser, wrong):
     done = run_ranks(2, "train", rl_config(tmp_path, guesser, "run"), wrong, check=False)

@@ -51,3 +51,22 @@ def test_analysis_on_a_gpu(tmp_path):
     assert kl["outside_total"] > 20
     for criterion in kl["criteria"]:
         assert criterion["control"]["minus_unmasked"]["mean"] < 0
+
+
+def test_attention_in_fp32_keeps_no_scores():
+    """Those of a sequence of 4,096 tokens, 9 heads and 30 layers alone are 17 GiB, of which the backward kept four."""
+    flags = ["--shape", "smollm2-135m", "--device", "cuda", "--dtype", "fp32", "--tokens", 4096, "--length", 4096]
+    figures = json.loads(run_augur("bench", "train", *flags, "--rounds", 1, "--json").stdout)
+    assert figures["peak_gib"] < 24
+
+
+def test_fp32_weights_on_a_gpu_are_said_to_be_slow(tmp_path):
+    data = ["--data", "task:sort:numbers=4:count=2", "--max-tokens", 4, "--device", "cuda"]
+    done = run_augur("eval", ROOT / "models" / "tiny", *data, "--precision", "fp32")
+    assert "many times slower than in bf16" in done.stderr and "set --precision bf16" in done.stderr
+    assert "slower" not in run_augur("eval", ROOT / "models" / "tiny", *data, "--precision", "bf16").stderr
+    done = run_augur(
+        "train", RECIPE, f"model.path={ROOT}/models/tiny", f"run.dir={tmp_path}", *SMALL, "train.steps=1",
+        "model.precision=fp32",
+    )  # fmt: skip
+    assert "set model.precision: bf16" in done.stderr

@@ -18,5 +18,12 @@ TEST(Device, GenerationOverlapsTrainingInAProcessAlone) {
   SetProcessGroup({});
 }
 
+TEST(Device, FloatOnAGpuIsSaidToBeSlowWithItsRemedy) {
+  EXPECT_EQ(SlowPrecisionWarning(at::kCPU, "--precision bf16"), "");
+  const std::string said = SlowPrecisionWarning(at::kCUDA, "--precision bf16");
+  EXPECT_NE(said.find("many times slower than in bf16"), std::string::npos);
+  EXPECT_NE(said.find("set --precision bf16"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace augur

@@ -85,7 +85,7 @@ void RunKernel(const MaskRule& rule, const DecideBenchFlags& options, const Deci
 void RunDecideBench(const DecideBenchFlags& options) {
   if (options.tokens < 1) throw Error("--tokens", "must be at least 1", "65536 is the default");
   if (options.support < 1) throw Error("--support", "must be at least 1", "20 is the default");
-  const c10::Device device = ParseDevice(options.device, "--device");
+  const c10::Device device = UseDevice(options.device, "--device");
   const MaskRule rule = PresetRule("predictive-kl-aggregated");
   const int64_t moved = options.tokens * ((options.support + 1) * 8 + 4 + 13);
   // Enough input sets that a GPU's L2 cache cannot hold them all.

@@ -148,7 +148,7 @@ void RunHeadBench(const HeadBenchFlags& options) {
                                     {"--rounds", options.rounds}}) {
     if (value < 1) throw Error(name, "is too small", "see augur bench head --help for the defaults");
   }
-  const c10::Device device = ParseDevice(options.device, "--device");
+  const c10::Device device = UseDevice(options.device, "--device");
   const HeadInputs in = MakeHeadInputs(options);
   RecordedTokens half = in.recorded;
   half.advantages =

@@ -250,7 +250,8 @@ void AddBenchRollout(CLI::App& bench) {
   options->lengths.AddFlag(command);
   count("--support", &options->support, 0, "Most likely tokens recorded with the sampled one");
   count("--rounds", &options->rounds, 1, "The fastest of this many counts, after one to warm up");
-  count("--max-batch", &options->max_batch, 0, "Most sequences decoded at once; 0 takes what fits");
+  count("--max-batch", &options->max_batch, 0,
+        "Most sequences decoded at once; 0 takes what fits, 256 at most");
   command->add_option("--memory-share", options->memory_share, "Share of the free memory for keys and values")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0 takes all cores")

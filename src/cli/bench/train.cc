@@ -173,7 +173,7 @@ void RunTrainBench(const TrainBenchFlags& options) {
     throw Error("--tokens", "is less than one sequence of --length", "make it larger");
   }
   SetDeterministic(options.deterministic);
-  const at::Device device = ParseDevice(options.device, "--device");
+  const at::Device device = UseDevice(options.device, "--device");
   const ModelConfig config = NamedShape(options.shape, "--shape");
   if (options.support * 7 >= config.vocab_size)
     throw Error("--support", "is too large for the shape", "lower it");

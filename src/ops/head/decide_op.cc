@@ -13,7 +13,7 @@ using DecideOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor,
 DecideOutputs DecideOp(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor& advantages,
                        c10::SymInt vocab_size, const std::optional<at::Tensor>& tail_square,
                        std::string_view rule, bool validate) {
-  return ReportingValueErrors([&]() -> DecideOutputs {
+  return ReportingValueErrors(behaviour, [&]() -> DecideOutputs {
     const Decisions d = Decide(ParseRule(rule), behaviour, policy, advantages, vocab_size.expect_int(),
                                tail_square, validate);
     return {d.ratio, d.divergence, d.direction, d.keep, d.flags};

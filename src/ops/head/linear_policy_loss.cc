@@ -135,11 +135,12 @@ struct Operators;
 template <typename... Args>
 struct Operators<Arguments(Args...)> {
   static LossTuple Loss(Args... args) {
-    return ReportingValueErrors([&] { return OutputsOf(RunArguments(Collect(args...), {}).loss).Tuple(); });
+    return ReportingValueErrors(std::get<0>(std::tie(args...)),
+                                [&] { return OutputsOf(RunArguments(Collect(args...), {}).loss).Tuple(); });
   }
 
   static GradientTuple LossAndGradients(Args... args, WantedGradient wanted) {
-    return ReportingValueErrors([&] {
+    return ReportingValueErrors(std::get<0>(std::tie(args...)), [&] {
       const Arguments a = Collect(args...);
       const HeadPassResult r = RunArguments(a, wanted);
       return std::tuple_cat(OutputsOf(r.loss).Tuple(), GradientsOf(r, a.head.hidden).Tuple());

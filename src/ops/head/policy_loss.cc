@@ -73,7 +73,7 @@ Tensor PolicyLossBackwardOp(const Tensor& grad_loss, const Tensor& logits, const
                             const Tensor& log_sum_exp, const Tensor& entropy, const Tensor& dense,
                             const Tensor& entropy_weight, double temperature, c10::SymInt vocab_size,
                             double softcap) {
-  return ReportingValueErrors([&] {
+  return ReportingValueErrors(logits, [&] {
     return PolicyLossBackwardImpl(grad_loss, logits, {log_sum_exp, entropy, dense, entropy_weight, support},
                                   {temperature, vocab_size.expect_int(), softcap});
   });
@@ -123,7 +123,8 @@ struct PolicyLossOperators;
 template <typename... Args>
 struct PolicyLossOperators<PolicyLossArguments(Args...)> {
   static PolicyLossTuple Loss(Args... args) {
-    return ReportingValueErrors([&] { return RunPolicyLoss(PolicyLossArguments{args...}).Tuple(); });
+    return ReportingValueErrors(std::get<0>(std::tie(args...)),
+                                [&] { return RunPolicyLoss(PolicyLossArguments{args...}).Tuple(); });
   }
 
   static PolicyLossTuple LossMeta(Args... args) {

@@ -1,4 +1,5 @@
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <cublasLt.h>
 
 #include <map>
@@ -160,6 +161,7 @@ bool ChosenProductInto(const at::Tensor& out, const at::Tensor& a, const at::Ten
       !b.t().is_contiguous() || !out.is_contiguous()) {
     return false;
   }
+  const c10::cuda::CUDAGuard guard(a.device());  // the handle and the workspace are the current GPU's
   const Problem problem(sizes, out.scalar_type());
   const std::optional<cublasLtMatmulAlgo_t>& kernel = KernelOf(sizes, out.scalar_type(), problem, *choice);
   if (!kernel) return false;
@@ -168,7 +170,7 @@ bool ChosenProductInto(const at::Tensor& out, const at::Tensor& a, const at::Ten
                        problem.b.get(), a.data_ptr(), problem.a.get(), &zero, out.data_ptr(),
                        problem.out.get(), out.data_ptr(), problem.out.get(), &*kernel,
                        at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(),
-                       static_cast<cudaStream_t>(CurrentStream(a))));
+                       c10::cuda::getCurrentCUDAStream()));
   return true;
 }
 

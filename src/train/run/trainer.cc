@@ -285,6 +285,9 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
   for (const std::string& idle : IdleSettings(config, Ranks::World().size())) {
     Tell("augur: warning: {}\n", idle);
   }
+  if (config.model.precision == Precision::kFp32) {
+    Tell("{}", SlowPrecisionWarning(device_, "model.precision: bf16"));
+  }
   if (config.log.console) Tell("responses are scored: {}\n", DescribeNames(verifiers_));
 }
 
