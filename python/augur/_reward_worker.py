@@ -145,13 +145,17 @@ def _awaited(result: object) -> object:
     return _runner().run(result) if isinstance(result, Coroutine) else result
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _listed(scores: object, count: int) -> list:
     scores = _awaited(scores)
     if isinstance(scores, dict | str) or not isinstance(scores, Iterable):
         raise TypeError(f"a list of scores was expected, not {scores!r}")
     scores = list(scores)
     if len(scores) != count:
-        raise ValueError(f"{len(scores)} scores came back for {count} completion{'s' if count > 1 else ''}")
+        raise ValueError(f"{_counted(len(scores), 'score')} came back for {_counted(count, 'completion')}")
     return scores
 
 
@@ -201,8 +205,14 @@ def _described(error: BaseException) -> dict:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames))
-    return {"error": traceback.format_exception_only(type(error), error)[-1].strip(), "traceback": text}
+    text = "".join(_cut(part, 2000) for part in traceback.format_exception(type(error), error, frames))
+    return {"error": _cut(traceback.format_exception_only(type(error), error)[-1].strip(), 200), "traceback": text}
+
+
+def _cut(text: str, most: int) -> str:
+    """What is longer, an exception that quotes its data, without the rest."""
+    line_end = "\n" if text.endswith("\n") else ""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} more characters){line_end}"
 
 
 def serve(connection: socket.socket, make: Callable[[], Callable]) -> None:

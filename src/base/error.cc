@@ -12,8 +12,8 @@
 namespace augur {
 namespace {
 
-// Messages quote what was read, which may hold anything.
-std::string OneValidLine(std::string_view message) {
+// Messages quote what was read, which may hold anything, and go to terminals.
+std::string OneLine(std::string_view message) {
   std::string line;
   for (const char c : LossyUtf8(message)) {
     if (c == '\n') {
@@ -24,7 +24,7 @@ std::string OneValidLine(std::string_view message) {
       line += c;
     }
   }
-  return line;
+  return Visible(line);
 }
 
 std::string Compose(std::string_view where, std::string_view what, std::string_view remedy) {
@@ -32,7 +32,7 @@ std::string Compose(std::string_view where, std::string_view what, std::string_v
   if (!where.empty()) message += fmt::format("{}: ", where);
   message += what;
   if (!remedy.empty()) message += fmt::format("; {}", remedy);
-  return OneValidLine(message);
+  return OneLine(message);
 }
 
 // Of letters that are wrong, missing, too many, or two that changed places.

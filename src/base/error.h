@@ -11,8 +11,8 @@
 namespace augur {
 
 // Says where the fault is (a file and line, an argument, a configuration key), what is wrong, and what the
-// user can do about it, in one line of valid UTF-8 whatever the parts hold. The command line prints what()
-// alone and exits with 2; Python sees a ValueError.
+// user can do about it, in one line of valid UTF-8 without control characters, whatever the parts hold. The
+// command line prints what() alone and exits with 2; Python sees a ValueError.
 class Error : public std::runtime_error {
  public:
   Error(std::string_view where, std::string_view what, std::string_view remedy);

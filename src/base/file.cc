@@ -15,11 +15,20 @@
 namespace augur {
 namespace {
 
+// Where a path that is not absolute begins.
+std::string RelativeTo(const std::filesystem::path& path) {
+  std::error_code none;
+  const std::filesystem::path here = std::filesystem::current_path(none);
+  return path.is_absolute() || here.empty()
+             ? ""
+             : fmt::format(", which is relative to the working directory, {}", here.string());
+}
+
 Error SystemError(const std::filesystem::path& path, std::string_view action, int code) {
-  const std::string_view remedy = code == ENOENT || code == ENOTDIR ? "check the path"
-                                  : code == ENOSPC                  ? "free some disk space and run again"
-                                  : code == EACCES                  ? "check the permissions"
-                                                                    : "";
+  const std::string remedy = code == ENOENT || code == ENOTDIR ? "check the path" + RelativeTo(path)
+                             : code == ENOSPC                  ? "free some disk space and run again"
+                             : code == EACCES                  ? "check the permissions"
+                                                               : "";
   return Error(path.string(), fmt::format("cannot {}: {}", action, std::strerror(code)), remedy);
 }
 
@@ -142,15 +151,16 @@ void RefuseLfsPointer(std::string_view content, const std::filesystem::path& pat
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: to open a pipe that nobody writes to would wait for ever.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) throw SystemError(path, "open", errno);
-  size_ = RegularFileSize(file, path);
-  if (size_ == 0) {
-    if (IsDeviceOrPipe(path))
-      throw Error(path.string(), "is a pipe or a device, and is read more than once",
-                  "write it to a file first");
-    return;
+  struct stat status;
+  if (::fstat(file.get(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    throw Error(path.string(), "is a pipe or a device, and is read more than once",
+                "write it to a file first");
   }
+  size_ = RegularFileSize(file, path);
+  if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) throw SystemError(path, "map into memory", errno);
   data_ = static_cast<const std::byte*>(address);

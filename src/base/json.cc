@@ -64,6 +64,12 @@ Json ParseJsonUniqueKeys(std::string_view text, std::string_view where) {
   });
 }
 
+std::string KindOf(const Json& value) {
+  const std::string_view name = value.type_name();
+  if (value.is_null()) return "null";
+  return fmt::format("{} {}", name.starts_with('a') || name.starts_with('o') ? "an" : "a", name);
+}
+
 const Json& RequireKey(const Json& object, std::string_view key, std::string_view where) {
   if (!object.is_object())
     throw Error(where, "expected a JSON object", fmt::format("with the key \"{}\"", key));
@@ -75,8 +81,7 @@ const Json& RequireKey(const Json& object, std::string_view key, std::string_vie
 std::string RequireString(const Json& object, std::string_view key, std::string_view where) {
   const Json& value = RequireKey(object, key, where);
   if (!value.is_string()) {
-    throw Error(where, fmt::format("\"{}\" is a {}, not a string", key, value.type_name()),
-                "write it as text");
+    throw Error(where, fmt::format("\"{}\" is {}, not a string", key, KindOf(value)), "write it as text");
   }
   return value.get<std::string>();
 }

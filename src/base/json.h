@@ -16,6 +16,9 @@ Json ParseJson(std::string_view text, std::string_view where);
 // The same, and an object that holds a key twice is refused; nlohmann would silently keep the last.
 Json ParseJsonUniqueKeys(std::string_view text, std::string_view where);
 
+// "a number", "an array", "null": what a value is, for messages.
+std::string KindOf(const Json& value);
+
 // object[key] of the wanted type; throws Error at `where` naming the key when it is absent or of another
 // type.
 const Json& RequireKey(const Json& object, std::string_view key, std::string_view where);

@@ -45,6 +45,20 @@ size_t MaximalSubpart(std::string_view bytes) {
   return end;
 }
 
+// The character at text[*offset], moving behind it. U+0080 to U+009F, too, are commands to a terminal.
+void AppendVisible(std::string_view text, std::string_view kept, size_t* offset, std::string* out) {
+  const size_t start = *offset;
+  const char32_t c = NextCodePoint(text, offset);
+  const bool control = c < 0x20 || (c >= 0x7F && c < 0xA0);
+  if (c == kInvalidCodePoint) {
+    *out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[start]));
+  } else if (control && (c >= 0x7F || kept.find(static_cast<char>(c)) == std::string_view::npos)) {
+    *out += fmt::format("\\x{:02x}", static_cast<uint32_t>(c));
+  } else {
+    *out += text.substr(start, *offset - start);
+  }
+}
+
 }  // namespace
 
 char32_t NextCodePoint(std::string_view text, size_t* offset) {
@@ -120,18 +134,18 @@ size_t IncompleteUtf8Suffix(std::string_view text) {
   return 0;
 }
 
+std::string Visible(std::string_view text) {
+  std::string out;
+  for (size_t offset = 0; offset < text.size();) AppendVisible(text, "\n\t", &offset, &out);
+  return out;
+}
+
 std::string Printable(std::string_view text) {
   constexpr size_t kMost = 200;
   std::string out;
   for (size_t offset = 0; offset < text.size();) {
     if (out.size() >= kMost) return out + "...";
-    const size_t start = offset;
-    const char32_t c = NextCodePoint(text, &offset);
-    if (c == kInvalidCodePoint || c < 0x20 || c == 0x7F) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[start]));
-    } else {
-      out += text.substr(start, offset - start);
-    }
+    AppendVisible(text, "", &offset, &out);
   }
   return out;
 }

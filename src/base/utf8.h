@@ -27,8 +27,12 @@ std::string LossyUtf8(std::string_view bytes);
 // 3).
 size_t IncompleteUtf8Suffix(std::string_view text);
 
-// Text from a file as an error message may show it: control characters and ill-formed bytes as \\xNN, and
-// what passes 200 bytes cut off with "...".
+// Text of data, models, files and exceptions as a terminal may get it: control characters, but for line
+// breaks and tabs, and ill-formed bytes as \\xNN.
+std::string Visible(std::string_view text);
+
+// The same in one line for an error message, line breaks and tabs too; what passes 200 bytes is cut off with
+// "...".
 std::string Printable(std::string_view text);
 
 // The same between single quotes, for names.

@@ -44,7 +44,8 @@ ProcessGroup started_group;  // also of a command that runs on one process of it
 
 void ReportFault(const std::string& message) {
   const ProcessGroup& group = started_group;
-  const std::string full = group.size > 1 ? fmt::format("rank {}: {}", group.rank, message) : message;
+  const std::string full =
+      Visible(group.size > 1 ? fmt::format("rank {}: {}", group.rank, message) : message);
   if (program_hooks.error != nullptr) {
     program_hooks.error(full.c_str());
   } else {

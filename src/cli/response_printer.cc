@@ -5,10 +5,13 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/tell.h"
+
 namespace augur {
 namespace {
 
-void Write(std::string_view text) {
+void Write(std::string_view response) {
+  const std::string text = ForStdout(response);
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include "base/tell.h"
@@ -25,6 +26,8 @@ size_t TerminalWidth() {
   const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? size.ws_col : 80;
 }
+
+void ClearLine() { std::fputs("\r\x1b[K", stderr); }
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -85,7 +88,8 @@ Progress::~Progress() {
   end_.notify_all();
   if (timer_.joinable()) timer_.join();
   if (!drawn_ || !terminal_) return;
-  Tell("\r\x1b[K{}\n", last_line_);
+  ClearLine();
+  Tell("{}\n", last_line_);
 }
 
 void Progress::Update(int64_t done, std::string_view figures) {
@@ -170,8 +174,14 @@ void Progress::Draw() {
   const double left = SecondsLeft();
   const std::string stage = stage_ ? StageText(*stage_) : "";
   if (terminal_) {
+<<<<<<< HEAD
     last_line_ = ProgressLine(title_, shown_done_, total_, figures_, stage, left, TerminalWidth());
     Tell("\r\x1b[K{}", last_line_);
+=======
+    last_line_ = ProgressLine(title_, shown_done_, total_, figures, left, TerminalWidth());
+    ClearLine();
+    Tell("{}", last_line_);
+>>>>>>> e364253 (wip)
   } else {
     Tell("{}: {} {}/{}{}{}{}{}{}\n", title_, unit_, shown_done_, total_, figures_.empty() ? "" : "  ",
          figures_, stage.empty() ? "" : "  ", stage,
@@ -185,7 +195,8 @@ void Progress::Note(std::string_view line) {
   if (!options_.shown) return;
   const std::lock_guard lock(mutex_);
   const bool bar = drawn_ && terminal_;
-  Tell("{}{}\n{}", bar ? "\r\x1b[K" : "", line, bar ? last_line_ : "");
+  if (bar) ClearLine();
+  Tell("{}\n{}", line, bar ? last_line_ : "");
   std::fflush(stderr);
 }
 

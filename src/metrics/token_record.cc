@@ -74,7 +74,7 @@ class FieldReader {
         *field = found->get<T>();
       }
     } catch (const Json::exception&) {
-      throw Error(where_, fmt::format("\"{}\" is a {}", key, found->type_name()), "the file is damaged");
+      throw Error(where_, fmt::format("\"{}\" is {}", key, KindOf(*found)), "the file is damaged");
     }
   }
 

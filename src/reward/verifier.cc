@@ -26,7 +26,7 @@ std::string AnswerText(const Json& answer) {
     throw Error("answer", "the number is too large to be exact", "write it as text, in quotes");
   }
   if (answer.is_number()) return answer.dump();
-  throw Error("answer", fmt::format("expected text or a number, found {}", answer.type_name()),
+  throw Error("answer", fmt::format("expected text or a number, found {}", KindOf(answer)),
               "write it as text");
 }
 

@@ -13,8 +13,7 @@ bool Flag(const Json& spec, std::string_view key, bool fallback, std::string_vie
   const auto found = spec.find(key);
   if (found == spec.end()) return fallback;
   if (!found->is_boolean()) {
-    throw Error(where, fmt::format("\"{}\" is a {}, not true or false", key, found->type_name()),
-                "correct it");
+    throw Error(where, fmt::format("\"{}\" is {}, not true or false", key, KindOf(*found)), "correct it");
   }
   return found->get<bool>();
 }

@@ -214,7 +214,18 @@ TEST(Utf8Test, ReplacesEachIllFormedPartOnce) {
   EXPECT_EQ(LossyUtf8("\xF4\x90z\xC3"), "\uFFFD\uFFFDz\uFFFD");
 }
 
+TEST(Utf8Test, ShowsWhatATerminalWouldObey) {
+  EXPECT_EQ(Visible("a漢\t\n\x1b[2J\r\x7f\u009b\u00a0\xFF"), "a漢\t\n\\x1b[2J\\x0d\\x7f\\x9b\u00a0\\xff");
+  EXPECT_EQ(Printable("a\n\u009b"), "a\\x0a\\x9b");
+}
+
+TEST(JsonTest, NamesKindsWithTheirArticles) {
+  const char* kinds[] = {"[]", "an array", "{}", "an object", "1", "a number", "null", "null"};
+  for (size_t i = 0; i < std::size(kinds); i += 2) EXPECT_EQ(KindOf(Json::parse(kinds[i])), kinds[i + 1]);
+}
+
 TEST(ErrorTest, IsOneLineOfValidUtf8WhateverItQuotes) {
+  EXPECT_STREQ(Error("f", "\x1b[2J\u009b", "").what(), "f: \\x1b[2J\\x9b");
   EXPECT_STREQ(Error("f", "read \"\xFF\n\"", "").what(), "f: read \"\uFFFD\\n\"");
 }
 

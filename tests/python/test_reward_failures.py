@@ -310,4 +310,4 @@ def test_a_function_that_returns_too_few_scores_ends_the_run(tmp_path, guesses):
     done = run_augur("train", small_config(tmp_path, **guesses, **settings), check=False)
     assert done.returncode == 2
     assert done.stderr.count("raised an exception on a group of 4 responses, which are scored one by one") == 1
-    assert "ValueError: 1 scores came back for 4 completions" in done.stderr
+    assert "ValueError: 1 score came back for 4 completions" in done.stderr

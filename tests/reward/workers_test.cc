@@ -179,7 +179,7 @@ TEST_F(RewardWorkersTest, GroupsThatTakeLongerThanAResponseMayAreGivenTheirTime)
 TEST_F(RewardWorkersTest, AGroupWhoseCallFailsWhileEachResponseCanBeScoredHasFailed) {
   const auto workers = StartRewardWorkers(Reward("relative"));
   for (const auto& [text, error] :
-       {std::pair{"a", "ValueError: 1 scores came back for 2 completions"}, {"die", "exit code 3"}}) {
+       {std::pair{"a", "ValueError: 1 score came back for 2 completions"}, {"die", "exit code 3"}}) {
     for (auto& result : workers->Score({Response(text), Response("b")})) {
       const RewardOutcome outcome = result.get();
       EXPECT_TRUE(outcome.failed);
