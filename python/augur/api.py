@@ -200,6 +200,8 @@ def _scored_by(reward: Callable | str | None) -> Iterator[tuple[str | None, int 
     if reward is None or isinstance(reward, str):
         yield reward, None
         return
+    if isinstance(reward, list | tuple):
+        raise Error("reward: is a list; give one function, which may call several and add up their scores")
     try:
         server = RewardServer(reward)
     except Unusable as reason:
@@ -235,6 +237,13 @@ def _config_file(config: Config, scratch: Path) -> tuple[str, Callable[[str], st
                 raise Error(f"config: {section}: is a section, and {before!r} is given for it; give a dict of its keys")
             entry = (before or {}) | {k: v for k, v in entry.items() if v is not None}
         sections[section] = entry
+    for section, key in (("data", "train"), ("eval", "files")):
+        keys = sections.get(section)
+        files = keys.get(key) if isinstance(keys, dict) else None
+        for item in files if isinstance(files, list) else [files]:
+            if not isinstance(item, str | None):
+                what = "a row" if isinstance(item, dict) else f"a {type(item).__name__}"
+                raise Error(f"config: {section}.{key}: names files, and {what} is given; write rows to a JSONL file")
     path = scratch / "train.yaml"  # the run's directory is runs/train where run.dir is not given
     try:
         text = json.dumps(sections, indent=1, ensure_ascii=False)

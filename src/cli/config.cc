@@ -24,7 +24,8 @@ constexpr const char* kDocument = R"(# Configuration
 
 A configuration is a YAML file of sections; each key stands beneath its section. On the command line `section.key=value`
 changes one: `build/augur train recipes/quickstart.yaml train.steps=20 mask=clip`. Unknown keys, wrong types and values out of
-range are errors that name the file and line. Paths may begin with `~/`. `build/augur config FILE [key=value...]` prints a
+range are errors that name the file and line. Paths may begin with `~/`; others are relative to the directory in which the
+command runs, but for `extends` (and `base` of `augur compare`), which is relative to its file. `build/augur config FILE [key=value...]` prints a
 configuration with every default filled in, as `build/augur train FILE --print-config` does; a run keeps it as `config.yaml`.
 
 This page is made from the program's own field list: `build/augur config --markdown`.

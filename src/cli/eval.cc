@@ -63,6 +63,7 @@ class EvalRun {
                             .keep_bad_rows = true,
                             .keep_columns = scorer_.uses_python(),
                             .answer_required = !scorer_.uses_python()});
+    TellChatFormat(options.engine.model, *text_, data_, prompts_.prompts);
     sampling_ = MakeSamplingOptions(options.sampling, text_, options.engine, loaded_.model.config);
     loaded_.engine->CheckOptions(sampling_, /*has_text=*/true);
     WarnOfSlowPrecision(loaded_);
@@ -133,7 +134,7 @@ class EvalRun {
     const SourceScores all = evaluation_.Overall();
     size_t width = 12, verifier_width = 8;
     for (const auto& [name, scores] : sources) {
-      width = std::max(width, name.size() + 1);
+      width = std::max(width, Visible(name).size() + 1);
       verifier_width = std::max(verifier_width, VerifierOf(name).size());
     }
     const auto row = [&](const std::string& name, const std::string& verifier, const SourceScores& scores) {
@@ -152,7 +153,7 @@ class EvalRun {
                verifier_width, "prompts", fmt::format("avg@{}", samples), fmt::format("maj@{}", samples),
                fmt::format("pass@{}", samples), "answered", "tokens", "cut off",
                all.failed > 0 ? "  failed" : "");
-    for (const auto& [name, scores] : sources) row(name, VerifierOf(name), scores);
+    for (const auto& [name, scores] : sources) row(Visible(name), VerifierOf(name), scores);
     if (sources.size() > 1) row("all", "", all);
   }
 

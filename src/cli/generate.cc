@@ -97,7 +97,8 @@ class Generate {
   // `stdin_text` is what standard input held, where the prompts come from there.
   Generate(const GenerateFlags& options, const std::string& stdin_text)
       : options_(options), data_(MakeDataSection(options.prompt)), text_(LoadText(options, data_)) {
-    input_ = options.tokens_input.empty()  ? ReadTextPrompts(options.prompts, options.files, *text_, data_)
+    input_ = options.tokens_input.empty()
+                 ? ReadTextPrompts(options.prompts, options.files, options.engine.model, *text_, data_)
              : options.tokens_input == "-" ? TokensOfText(stdin_text)
                                            : ReadTokenLines(options.tokens_input);
     if (input_.requests.empty()) throw Error("augur generate", "the input holds no prompt", "add a line");

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/tell.h"
 
 namespace augur {
 namespace {
@@ -75,28 +78,35 @@ GenerateInput ReadTokenLines(const std::string& file) {
 }
 
 GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::vector<std::string>& files,
-                              const ModelText& text, const DataSection& data) {
+                              const std::string& model, const ModelText& text, const DataSection& data) {
   GenerateInput input;
   if (files.empty() && data.chat != ChatUse::kAlways &&
       (data.chat_format != DataSection().chat_format || data.thinking != Thinking::kDefault)) {
     throw Error(data.thinking != Thinking::kDefault ? "--thinking" : "--chat-format",
                 "does nothing to a prompt that is plain text", "add --chat");
   }
-  for (size_t i = 0; i < texts.size(); ++i) {
-    Prompt prompt;
-    prompt.text = texts[i];
-    AddPrompt(&input, fmt::format("prompt {}", i + 1), prompt, text, data);
+  std::vector<Prompt> prompts(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) prompts[i].text = texts[i];
+  if (!files.empty()) {
+    const std::vector<std::filesystem::path> paths(files.begin(), files.end());
+    PromptColumns columns = ColumnsOf(data);
+    columns.answer_required = false;
+    columns.keep_bad_rows = true;
+    std::ranges::move(ReadPrompts(paths, columns), std::back_inserter(prompts));
   }
-  if (files.empty()) return input;
-  const std::vector<std::filesystem::path> paths(files.begin(), files.end());
-  PromptColumns columns = ColumnsOf(data);
-  columns.answer_required = false;
-  columns.keep_bad_rows = true;
-  for (const Prompt& prompt : ReadPrompts(paths, columns)) {
+  for (const std::string& warning : OddRows(prompts, /*need_answers=*/false)) {
+    Tell("augur: warning: {}\n", warning);
+  }
+  if (std::ranges::any_of(prompts, [&](const Prompt& prompt) { return IsChat(data, prompt); })) {
+    TellChatFormat(model, text, data, prompts);
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const Prompt& prompt = prompts[i];
+    const std::string where = i < texts.size() ? fmt::format("prompt {}", i + 1) : prompt.Where();
     if (prompt.fault.empty()) {
-      AddPrompt(&input, prompt.Where(), prompt, text, data);
+      AddPrompt(&input, where, prompt, text, data);
     } else {
-      input.Add(prompt.Where(), {}, prompt.fault);
+      input.Add(where, {}, prompt.fault);
     }
   }
   return input;

@@ -23,8 +23,9 @@ struct GenerateInput {
 GenerateInput ReadTokenLines(const std::string& file);
 GenerateInput TokensOfText(const std::string& text);
 
-// Texts given on the command line, and the prompts of files.
+// Texts given on the command line, and the prompts of files; `model` is the directory that `text` is of. Says
+// on standard error which chat format they go through, if any does.
 GenerateInput ReadTextPrompts(const std::vector<std::string>& texts, const std::vector<std::string>& files,
-                              const ModelText& text, const DataSection& data);
+                              const std::string& model, const ModelText& text, const DataSection& data);
 
 }  // namespace augur

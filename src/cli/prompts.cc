@@ -45,8 +45,29 @@ Json ToJson(const Prompt& prompt, const std::string& verifier) {
   return object;
 }
 
+// What training needs of the set beyond its rows.
+void TellKinds(const std::vector<Prompt>& prompts) {
+  const auto has_none = [](const Prompt& prompt) { return prompt.ground_truth.is_null(); };
+  if (const auto first = std::ranges::find_if(prompts, has_none); first != prompts.end()) {
+    Tell("augur: warning: {}: no answer; {} of {} rows have none, and only reward.python can score them\n",
+         first->Where(), std::ranges::count_if(prompts, has_none), prompts.size());
+  }
+  const auto chats =
+      std::ranges::count_if(prompts, [](const Prompt& prompt) { return !prompt.messages.empty(); });
+  if (chats > 0) {
+    Tell("chat format: the model's, or the one of data.chat_format, for {} of {} prompts\n", chats,
+         prompts.size());
+  }
+}
+
 void ShowPrompts(const PromptsFlags& options) {
-  const std::vector<Prompt> prompts = ReadPrompts(options.files, options.columns);
+  PromptColumns columns = options.columns;
+  columns.answer_required = options.warn || !columns.answer.empty();
+  const std::vector<Prompt> prompts = ReadPrompts(options.files, columns);
+  for (const std::string& warning : OddRows(prompts, /*need_answers=*/true)) {
+    Tell("augur: warning: {}\n", warning);
+  }
+  TellKinds(prompts);
   if (options.warn) {
     for (const std::string& warning : UnmatchableWarnings(options.verifier, prompts, "--verifier")) {
       Tell("augur: warning: {}\n", warning);
@@ -54,7 +75,7 @@ void ShowPrompts(const PromptsFlags& options) {
   }
   PromptOrder order(prompts.size(), options.shuffle.value_or(0), options.shuffle.has_value());
   for (size_t i = 0; i < options.limit.value_or(prompts.size()); ++i) {
-    fmt::print("{}\n", ToJson(prompts[order.At(options.start + i)], options.verifier).dump());
+    fmt::print("{}\n", ForStdout(ToJson(prompts[order.At(options.start + i)], options.verifier).dump()));
   }
 }
 

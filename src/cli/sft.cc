@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/stop_signals.h"
@@ -23,6 +24,9 @@ struct SftFlags {
   std::vector<std::string> overrides;
 };
 
+constexpr std::string_view kFirstSftKeys[] = {"run.dir",         "model.path", "lora.rank", "data.train",
+                                              "data.answer_key", "sft.batch",  "sft.lr",    "sft.steps"};
+
 void Sft(const SftFlags& options) {
   const StopSignals signals;  // main.cc has held back those that came before
   SftConfig config;
@@ -39,7 +43,7 @@ void Sft(const SftFlags& options) {
     fmt::print("{}\n", StopMessage(outcome, config.sft.steps));
     return;
   }
-  fmt::print("trained {} step{}\n{}\n", outcome.steps, outcome.steps == 1 ? "" : "s",
+  fmt::print("trained {} step{}{}\n{}\n", outcome.steps, outcome.steps == 1 ? "" : "s", NothingToDo(outcome),
              DescribeResult(config.run.dir));
 }
 
@@ -52,8 +56,10 @@ void AddSftCommand(CLI::App& app) {
   command->add_option("CHANGES", options->overrides, "key=value pairs that change it");
   SftConfig defaults;
   command->footer(
-      "A run goes on by itself from where its directory stands (run.resume). Configuration keys:\n\n" +
-      HelpText(FieldsOf(defaults)));
+      "The same command again continues a run from its newest checkpoint (run.resume). The first keys to "
+      "know; "
+      "docs/configuration.md\nlists all (`augur config --markdown`):\n\n" +
+      HelpText(FieldsOf(defaults), kFirstSftKeys));
   command->callback([options] { Sft(*options); });
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -31,6 +32,10 @@ struct TrainFlags {
   bool print_config = false;
   TrainOptions train;
 };
+
+constexpr std::string_view kFirstTrainKeys[] = {
+    "run.dir",       "model.path",         "data.train",  "eval.files", "reward.python",
+    "rollout.group", "rollout.max_tokens", "mask.preset", "train.lr",   "train.steps"};
 
 // A long run's page takes seconds. Between two of them lies at least this many times what one takes.
 constexpr double kPageRarity = 30;
@@ -107,8 +112,8 @@ void Train(const TrainFlags& options) {
          can_go_back ? fmt::format("run.resume={} goes back", config.train.steps)
                      : "another run.dir trains anew");
   }
-  fmt::print("trained {} step{} in {:.0f} s\n", outcome.steps, outcome.steps == 1 ? "" : "s",
-             outcome.seconds);
+  fmt::print("trained {} step{} in {:.0f} s{}\n", outcome.steps, outcome.steps == 1 ? "" : "s",
+             outcome.seconds, NothingToDo(outcome));
   if (outcome.after) {
     const std::string before = outcome.before ? fmt::format("{:.1f}% -> ", 100 * *outcome.before) : "";
     fmt::print("held-out avg@{}: {}{:.1f}%\n", config.eval.samples, before, 100 * *outcome.after);
@@ -127,15 +132,15 @@ void AddTrainCommand(CLI::App& app) {
                       "key=value pairs that change it, e.g. train.steps=20 mask=clip");
   command->add_flag("--print-config", options->print_config,
                     "Print the configuration with every default filled in, and end");
-  command->add_option(
-      "--dump-step", options->train.dump,
-      "Write the first step's updates (samples, gradients, weights) to this directory, and end");
-  command->add_option("--corrupt-gradient", options->train.corrupt_gradient_step,
-                      "Put a NaN into this step's first gradient, to see it skipped and counted");
+  // For tests: the first step's updates (samples, gradients, weights) as files, and a NaN in a gradient.
+  command->add_option("--dump-step", options->train.dump)->group("");
+  command->add_option("--corrupt-gradient", options->train.corrupt_gradient_step)->group("");
   RlConfig defaults;
   command->footer(
-      "A run goes on by itself from where its directory stands (run.resume). Configuration keys:\n\n" +
-      HelpText(FieldsOf(defaults)));
+      "The same command again continues a run from its newest checkpoint (run.resume). The first keys to "
+      "know; "
+      "`augur config --help`\nlists all:\n\n" +
+      HelpText(FieldsOf(defaults), kFirstTrainKeys));
   command->callback([options] { Train(*options); });
 }
 

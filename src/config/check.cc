@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "config/read.h"
 #include "data/prompt_set.h"
 #include "reward/python_function.h"
@@ -36,6 +37,10 @@ void CheckRun(const RunSection& run, const Places& places) {
   if (!known) {
     throw places.Fault("run.device", fmt::format("is '{}', which is no device", run.device),
                        "write auto, cpu, cuda or cuda:N");
+  }
+  if (Visible(run.dir) != run.dir || run.dir.find_first_of("\n\t") != std::string::npos) {
+    throw places.Fault("run.dir", fmt::format("is {}, with a control character in it", Quoted(run.dir)),
+                       "leave it out");
   }
   if (run.resume.empty())
     throw places.Fault("run.resume", "is empty", "write auto, never, a step or a checkpoint's path");

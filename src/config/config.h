@@ -170,8 +170,11 @@ struct MaskSection {
   KEY(LossKind, loss, LossKind::kMasked, kAny,                                                               \
       "masked applies the section mask; gspo, cispo and tis are there to compare with and use the fields "   \
       "below.")                                                                                              \
-  KEY(double, loss_clip_low, 0.2, AtLeast(0), "gspo: the ratio is clipped below 1 - this.")                  \
-  KEY(double, loss_clip_high, 0.28, AtLeast(0), "gspo and cispo: the ratio is clipped above 1 + this.")      \
+  KEY(double, loss_clip_low, 0.2, AtLeast(0),                                                                \
+      "gspo: the ratio is clipped below 1 - this; where it is not set, gspo takes its authors' 3e-4.")       \
+  KEY(double, loss_clip_high, 0.28, AtLeast(0),                                                              \
+      "gspo and cispo: the ratio is clipped above 1 + this; where it is not set, gspo takes its authors' "   \
+      "4e-4.")                                                                                               \
   KEY(double, tis_cap, 2, Above(0), "tis: the importance weight is cut to this.")                            \
   KEY(Anchor, anchor, Anchor::kRollout, kAny,                                                                \
       "Ratios and divergences are measured from the log-probs of the rollout, or from those the trainer "    \

@@ -27,6 +27,16 @@ void ExpandPaths(Settings* settings) {
   }
 }
 
+// GSPO's ratio is a mean over tokens and moves a hundredth of a token's: its authors clip it this close to 1.
+void TakeLossDefaults(const Settings& settings, RlConfig* config) {
+  AlgorithmSection& algorithm = config->algorithm;
+  if (algorithm.loss != LossKind::kGspo) return;
+  if (!settings.contains("algorithm.loss_clip_low")) algorithm.loss_clip_low = 3e-4;
+  if (!settings.contains("algorithm.loss_clip_high")) algorithm.loss_clip_high = 4e-4;
+}
+
+void TakeLossDefaults(const Settings& /*settings*/, SftConfig* /*config*/) {}
+
 template <typename Config>
 Config Read(const std::filesystem::path& file, std::span<const std::string> overrides) {
   RefuseSettingAsFile(file);
@@ -36,6 +46,7 @@ Config Read(const std::filesystem::path& file, std::span<const std::string> over
   AddOverrides(overrides, fields, &settings);
   ExpandPaths(&settings);
   Apply(settings, fields);
+  TakeLossDefaults(settings, &config);
   if (config.run.dir.empty()) config.run.dir = (std::filesystem::path("runs") / file.stem()).string();
   CheckConfig(config, settings, file.string());
   return config;

@@ -110,7 +110,13 @@ Setting ReadSetting(const YamlNode& node, const Field& field, const std::string&
     return setting;
   }
   setting.is_list = true;
-  for (const YamlNode& item : node.items) setting.items.push_back(ScalarText(item, field.key(), where));
+  for (const YamlNode& item : node.items) {
+    if (item.is_map() && (field.key() == "data.train" || field.key() == "eval.files")) {
+      throw Error(where, fmt::format("{} names files, and a row is given", field.key()),
+                  "write the rows to a JSONL file, one object a line, and name that");
+    }
+    setting.items.push_back(ScalarText(item, field.key(), where));
+  }
   return setting;
 }
 

@@ -33,6 +33,14 @@ std::string WrapAt(const std::string& text, size_t width, const std::string& ind
   return wrapped;
 }
 
+std::string HelpLine(const Field& field) {
+  constexpr size_t kKeyWidth = 32, kTextWidth = 84;
+  std::string description = field.description();
+  if (field.is_saved()) description += fmt::format(" ({}; default {})", field.Kind(), field.Yaml());
+  return fmt::format("  {:<{}}{}\n", field.key(), kKeyWidth - 2,
+                     WrapAt(description, kTextWidth, std::string(kKeyWidth, ' ')));
+}
+
 bool Decides(const Field& field) { return field.is_saved() && !field.may_change_on_resume(); }
 
 template <typename Config>
@@ -67,17 +75,17 @@ std::string ToYaml(const FieldList& fields) {
 }
 
 std::string HelpText(const FieldList& fields) {
-  constexpr size_t kKeyWidth = 32, kTextWidth = 84;
   std::string text;
   for (const FieldSection& section : fields.sections()) {
     text += fmt::format("\n{}: {}\n", section.name, section.description);
-    for (const Field& field : section.fields) {
-      std::string description = field.description();
-      if (field.is_saved()) description += fmt::format(" ({}; default {})", field.Kind(), field.Yaml());
-      text += fmt::format("  {:<{}}{}\n", field.key(), kKeyWidth - 2,
-                          WrapAt(description, kTextWidth, std::string(kKeyWidth, ' ')));
-    }
+    for (const Field& field : section.fields) text += HelpLine(field);
   }
+  return text;
+}
+
+std::string HelpText(const FieldList& fields, std::span<const std::string_view> keys) {
+  std::string text;
+  for (const std::string_view key : keys) text += HelpLine(*fields.Find(key));
   return text;
 }
 

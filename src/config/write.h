@@ -1,7 +1,9 @@
 // Configurations as text: saved files, help, documentation, and how two of them differ.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/config.h"
@@ -11,8 +13,9 @@ namespace augur {
 // Every key with its value; reading it back gives the same configuration.
 std::string ToYaml(const FieldList& fields);
 
-// "train.lr  AdamW's learning rate after warm-up. (1e-06)" a line, for --help.
+// "train.lr  AdamW's learning rate after warm-up. (1e-06)" a line, for --help: of every key, or of some.
 std::string HelpText(const FieldList& fields);
+std::string HelpText(const FieldList& fields, std::span<const std::string_view> keys);
 
 // The body of docs/configuration.md: one table per section.
 std::string ToMarkdown(const FieldList& fields);

@@ -30,6 +30,8 @@ struct Prompt {
   // Where the row stands: the file, and its line (JSONL) or row (Parquet), from 1.
   std::string file;
   size_t line = 0;
+  // An object of the row holds a key twice, of which the last counts.
+  bool repeats_key = false;
   // Why the row cannot be used, beginning with its place; empty where it can. See
   // PromptColumns::keep_bad_rows.
   std::string fault = {};

@@ -191,7 +191,7 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
   if (content != nullptr && content->is_array()) {
     prompt.messages = ReadMessages(*content, where);
   } else if (content != nullptr && !content->is_string()) {
-    throw Error(where, fmt::format("the prompt is a {}", content->type_name()),
+    throw Error(where, fmt::format("the prompt is {}", KindOf(*content)),
                 "write it as text or as a list of messages {\"role\", \"content\"}");
   } else {
     const std::string text = countdown ? CountdownText(row) : content->get<std::string>();

@@ -50,4 +50,9 @@ Prompt PromptFromRow(const Json& row, const PromptColumns& columns, const std::s
 // cannot be read, and for a file without any.
 std::vector<Prompt> ReadPrompts(std::span<const std::filesystem::path> files, const PromptColumns& columns);
 
+// What is odd about prompts that can be used all the same: keys given twice, empty answers where they are
+// needed, roles that chat formats do not know. A line for each kind: the first such row, and how many there
+// are.
+std::vector<std::string> OddRows(std::span<const Prompt> prompts, bool need_answers);
+
 }  // namespace augur

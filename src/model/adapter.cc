@@ -251,6 +251,7 @@ void AdapterSize::AddBase(const ModuleSpec& spec) {
 
 AdapterSize SizeOfAdapters(const LoraOptions& options, const ModelConfig& config, std::string_view where) {
   AdapterSize size;
+  int64_t widest = 0;  // the largest rank that a matrix can have
   std::set<std::string> unused;
   for (int64_t i = 0; i < config.layers; ++i) {
     const std::string layer = fmt::format("model.layers.{}.", i);
@@ -260,10 +261,16 @@ AdapterSize SizeOfAdapters(const LoraOptions& options, const ModelConfig& config
       for (const AdapterPlace& place : AdapterPlaces(spec)) {
         if (!IsTargeted(spec, place, layer, options.targets, &unused, where)) continue;
         adapted = true;
+        widest = std::max(widest, std::min(spec.in, place.rows));
         size.trained += options.rank * (spec.in + place.rows) * matrices;
       }
       if (adapted) size.AddBase(spec);
     }
+  }
+  if (widest > 0 && options.rank > widest) {
+    throw Error("lora.rank",
+                fmt::format("is {}, and no matrix that it adapts has a rank above {}", options.rank, widest),
+                "take a smaller one, 8 to 64 are usual, or lora.rank=0 to train every weight");
   }
   Model shape = AllocateModel(config, at::kBFloat16, at::Device(at::kMeta));
   ForEachWhole(&shape, [&](const std::string& name, Role, const at::Tensor* weight) {

@@ -4,10 +4,9 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <thread>
-
 #include "base/cores.h"
 #include "base/process_group.h"
+#include "base/tell.h"
 #include "model/load.h"
 #include "ops/device.h"
 
@@ -65,6 +64,12 @@ EngineOptions MakeEngineOptions(const RlConfig& config, at::Device device) {
 
 int64_t SetThreads(int64_t threads) {
   if (threads == 0) threads = CoresPerProcess();
+  if (threads > CoresPerProcess()) {
+    Tell(
+        "augur: warning: {} threads on {} cores wait for each other and take several times as long; set "
+        "run.threads (--threads) to {} at most, or 0\n",
+        threads, CoresPerProcess(), CoresPerProcess());
+  }
   at::set_num_threads(static_cast<int>(threads));
   return threads;
 }

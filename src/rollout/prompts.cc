@@ -72,6 +72,27 @@ bool IsChat(const DataSection& data, const Prompt& prompt) {
   return !prompt.messages.empty() || data.chat == ChatUse::kAlways;
 }
 
+void TellChatFormat(const std::string& model, const ModelText& text, const DataSection& data,
+                    std::span<const Prompt> prompts) {
+  const auto chats =
+      std::ranges::count_if(prompts, [&](const Prompt& prompt) { return IsChat(data, prompt); });
+  if (chats == 0) {
+    Tell("chat format: none, prompts are plain text\n");
+    return;
+  }
+  const bool of_model = data.chat_format == "auto";
+  const std::string some = static_cast<size_t>(chats) == prompts.size()
+                               ? ""
+                               : fmt::format("; {} of {} prompts are plain text",
+                                             prompts.size() - static_cast<size_t>(chats), prompts.size());
+  Tell("chat format: {}{}{}\n", text.chat.name(), of_model ? ", the model's" : "", some);
+  if (!of_model || text.chat.name() != "raw") return;
+  Tell(
+      "augur: warning: {}: has no chat template, so conversations are written as their text alone (raw); "
+      "choose a format by name with data.chat_format (--chat-format), e.g. chatml, or raw if that is meant\n",
+      model);
+}
+
 std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data, const Prompt& prompt) {
   if (!prompt.messages.empty()) {
     return text.tokenizer.Encode(text.chat.Render(prompt.messages, MakeRenderOptions(data)));
@@ -113,6 +134,9 @@ TokenizedPrompts LoadPrompts(const ModelText& text, const DataSection& data,
       prompt.index = prompts.size();
       prompts.push_back(std::move(prompt));
     }
+  }
+  for (const std::string& warning : OddRows(prompts, columns.answer_required)) {
+    Tell("augur: warning: {}\n", warning);
   }
   const auto most = static_cast<size_t>(data.max_prompt_tokens);
   TokenizedPrompts tokenized = TokenizePrompts(

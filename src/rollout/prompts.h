@@ -37,6 +37,11 @@ struct ModelText {
 // Whether the prompt goes through the chat format.
 bool IsChat(const DataSection& data, const Prompt& prompt);
 
+// Says on standard error which chat format the prompts go through, and warns where the model has none and a
+// conversation needs one.
+void TellChatFormat(const std::string& model, const ModelText& text, const DataSection& data,
+                    std::span<const Prompt> prompts);
+
 // The prompt's tokens, ready for the model to continue.
 std::vector<int32_t> EncodePrompt(const ModelText& text, const DataSection& data, const Prompt& prompt);
 

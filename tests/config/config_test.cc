@@ -48,6 +48,18 @@ TEST_F(ConfigTest, OverridesComeAfterTheFile) {
   EXPECT_EQ(config.eval.files, std::vector<std::string>{"e.jsonl"});
 }
 
+TEST_F(ConfigTest, GspoClipsAsItsAuthorsDoUnlessToldOtherwise) {
+  const auto clips = [&](const std::vector<std::string>& overrides) {
+    const AlgorithmSection a = Read(kSmall, overrides).algorithm;
+    return std::pair(a.loss_clip_low, a.loss_clip_high);
+  };
+  EXPECT_EQ(clips({}), std::pair(0.2, 0.28));
+  EXPECT_EQ(clips({"algorithm.loss=cispo"}), std::pair(0.2, 0.28));
+  EXPECT_EQ(clips({"algorithm.loss=gspo"}), std::pair(3e-4, 4e-4));
+  EXPECT_EQ(clips({"algorithm.loss=gspo", "algorithm.loss_clip_low=0.2"}), std::pair(0.2, 4e-4));
+  EXPECT_EQ(clips({"algorithm.loss=gspo", "algorithm.loss_clip_high=0.28"}), std::pair(3e-4, 0.28));
+}
+
 TEST_F(ConfigTest, AMaskIsAPresetOrFieldsOrBoth) {
   EXPECT_EQ(Read(std::string(kSmall) + "mask: clip\n").mask.rule, PresetRule("clip"));
   const RlConfig both = Read(std::string(kSmall) + "mask:\n  delta: 0.05\n  preset: dppo-topk-kl\n");

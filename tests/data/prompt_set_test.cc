@@ -88,7 +88,7 @@ TEST(PromptRow, SaysWhatIsMissingOrMistyped) {
       {R"({"prompt": [{"role": "user"}], "answer": "7"})",
        "message 1 of the prompt: the key \"content\" is missing"},
       {R"({"prompt": [{"role": "user", "content": [1]}], "answer": "7"})",
-       "\"content\" is a array, not a string"},
+       "\"content\" is an array, not a string"},
       {R"({"prompt": ["p"], "answer": "7"})", "message 1 of the prompt: expected a JSON object"},
       {R"({"prompt": "p", "answer": "7", "data_source": 1})", "f:1: the data source is not text"},
       {R"({"prompt": "p", "reward_model": "7"})", "f:1: no answer"},
@@ -140,7 +140,7 @@ TEST_F(PromptFileTest, NamesFileAndLineOfWhatItCannotRead) {
   const std::string good = "{\"prompt\": \"p\", \"answer\": 1}\n";
   const std::pair<std::string, const char*> cases[] = {
       {good + "{\"prompt\": \"p\", \"answer\"\n", "x.jsonl:2: not valid JSON"},
-      {good + "\n[1]\n", "x.jsonl:3: expected a JSON object, found array"},
+      {good + "\n[1]\n", "x.jsonl:3: expected a JSON object, found an array"},
       {good + "{\"prompt\": \"\xFF\", \"answer\": 1}\n", "x.jsonl:2: not valid JSON"},
       {good + good + "{\"answer\": 1}", "x.jsonl:3: no prompt"},
       {good + std::string(1000, '['), "x.jsonl:2: JSON nested deeper"},
@@ -156,6 +156,27 @@ TEST_F(PromptFileTest, NamesFileAndLineOfWhatItCannotRead) {
   }
   const std::filesystem::path none = dir_ / "none.jsonl";
   EXPECT_NE(MessageOf([&] { ReadPrompts({&none, 1}, {}); }).find("No such file"), std::string::npos);
+}
+
+TEST_F(PromptFileTest, CountsRowsThatAreOddAndUsable) {
+  const std::filesystem::path file =
+      Write("x.jsonl",
+            R"({"prompt": "a: \" {}", "answer": 1, "extra_info": {"a": [{"b": 1}]}}
+{"prompt": "p", "answer": 1, "answer": 2}
+{"prompt": "q", "answer": " ", "extra_info": {"a": [{"b": 1, "b": 1}]}}
+{"prompt": [{"role": "user", "content": "r"}, {"role": "wizard", "content": "s"}], "answer": "1"}
+{"prompt": [{"role": "tool", "content": "r"}], "answer": ""})");
+  const std::vector<Prompt> prompts = ReadPrompts({&file, 1}, {});
+  EXPECT_EQ(
+      OddRows(prompts, /*need_answers=*/true),
+      (std::vector<std::string>{
+          file.string() + ":2: a key is given twice, and the last counts; 2 of 5 rows have such keys; "
+                          "give each key once",
+          file.string() + ":3: the answer is empty; 2 of 5 answers are; fill them in or remove the rows",
+          file.string() + ":4: the role 'wizard' is none of system, user, assistant, tool; 1 of 5 "
+                          "prompts have such roles; correct them"}));
+  EXPECT_EQ(OddRows(prompts, /*need_answers=*/false).size(), 2);
+  EXPECT_EQ(OddRows(std::span(prompts).first(1), /*need_answers=*/true).size(), 0);
 }
 
 TEST_F(PromptFileTest, ADamagedParquetFileIsAnErrorThatNamesIt) {

@@ -87,12 +87,17 @@ def test_runs_with_bf16_sums_repeat_and_resume_to_the_bit(policy, tmp_path):
 
 def test_the_memory_of_a_run_is_told_before_it_starts(policy, tmp_path):
     config = small_config(tmp_path, policy, train__steps=1, eval__files="[]", log__console="true")
-    told = run_augur("train", config).stderr
+    assert "memory, GiB" not in run_augur("train", config).stderr  # less than 0.1
+    wide = ["rollout.prompts=512", "rollout.group=16", "rollout.max_tokens=100", "train.micro_tokens=65536"]
+    wide += ["train.minibatch=0", "train.steps=0"]
+    told = run_augur("train", config, f"run.dir={tmp_path / 'wide'}", *wide).stderr
     for part in ("memory, GiB of", "weights (fp32)", "optimizer states (fp32)", "gradients", "activations", "together"):
         assert part in told
-    told = run_augur("train", config, f"run.dir={tmp_path / 'lora'}", "lora.rank=2", "model.precision=bf16").stderr
+    told = run_augur(
+        "train", config, f"run.dir={tmp_path / 'lora'}", *wide, "lora.rank=2", "model.precision=bf16"
+    ).stderr
     assert "adapters (fp32)" in told and "their base (bf16)" in told and "master weights" not in told
-    told = run_augur("train", config, f"run.dir={tmp_path / 'fp8'}", "lora.rank=2", "model.precision=fp8").stderr
+    told = run_augur("train", config, f"run.dir={tmp_path / 'fp8'}", *wide, "lora.rank=2", "model.precision=fp8").stderr
     assert "weights (bf16)" in told and "their base (fp8)" in told
     large = ["rollout.prompts=8192", "rollout.group=64", "rollout.max_tokens=100", "train.micro_tokens=100000000"]
     large += ["train.minibatch=0", "train.steps=0"]

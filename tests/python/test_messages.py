@@ -2,17 +2,19 @@
 
 import json
 import os
+import pty
 import re
 import resource
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from conftest import ROOT, run_augur
-from train_runs import make_policy, read_lines, small_config, start, write_config
+from conftest import PROGRAM, ROOT, run_augur
+from train_runs import make_guesser, make_policy, read_lines, small_config, start, write_config
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,203 @@ def test_an_answer_in_the_prompt_is_named_by_every_command_that_reads_prompts(tm
         done = run_augur(*command, check=False)
         assert done.returncode == 2 and f"{data}:1: the prompt ends with the assistant's message" in done.stderr
         assert "the prompt ends" not in run_augur(*command, cut).stderr
+
+
+CONVERSATION = [{"role": "user", "content": "1 2 ="}]
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "eval", "generate"])
+def test_the_chat_format_in_use_is_named_and_one_that_is_missing_warned_of(tmp_path, policy, command):
+    rows = [{"prompt": CONVERSATION, "answer": "7"}, {"prompt": "3", "answer": "7"}]
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+
+    def said(chat_format):
+        if command == "train":
+            changes = dict(data__train=f"[{data}]", train__steps=0, eval__files="[]", log__console="true")
+            config = small_config(tmp_path, policy, **changes)
+            return run_augur("train", config, f"data.chat_format={chat_format}", "run.resume=never").stderr
+        if command == "sft":
+            config = tmp_path / "sft.yaml"
+            config.write_text(f"run: {{dir: {tmp_path / 'sft'}, threads: 1}}\nmodel: {{path: {policy}}}\n")
+            changes = [f"data.train=[{data}]", f"data.chat_format={chat_format}", "sft.steps=0", "run.resume=never"]
+            return run_augur("sft", config, *changes).stderr
+        flags = ["--data", data, "--chat-format", chat_format, "--max-tokens", 1]
+        return run_augur(command, policy, *flags).stderr
+
+    assert "chat format: chatml; 1 of 2 prompts are plain text\n" in said("chatml")
+    assert "no chat template" not in said("chatml") and "no chat template" not in said("raw")
+    guessed = said("auto")
+    assert "chat format: raw, the model's; 1 of 2" in guessed
+    assert f"warning: {policy}: has no chat template, so conversations are written as their text alone" in guessed
+
+
+def test_plain_text_goes_through_no_chat_format_and_generate_says_nothing_of_it(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=0, log__console="true")
+    assert "chat format: none, prompts are plain text\n" in run_augur("train", config).stderr
+    assert "chat format" not in run_augur("generate", policy, "--prompt", "1 2", "--max-tokens", 1).stderr
+    chat = ["--chat", "--chat-format", "chatml", "--max-tokens", 1]
+    assert "chat format: chatml\n" in run_augur("generate", policy, "--prompt", "1 2", *chat).stderr
+
+
+def test_prompts_takes_what_training_takes_and_counts_what_is_odd(tmp_path, policy):
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": "1"}, {"prompt": "2", "answer": "2"}])
+    done = run_augur("prompts", data)
+    assert [json.loads(line)["ground_truth"] for line in done.stdout.splitlines()] == [None, "2"]
+    assert f"{data}:1: no answer; 1 of 2 rows have none, and only reward.python can score them" in done.stderr
+    for flags in (["--verifier", "exact"], ["--answer-key", "answer"]):
+        assert "no answer" in refused("prompts", data, *flags)
+    write_rows(data, [{"prompt": CONVERSATION, "answer": ""}, {"prompt": "1", "answer": "1"}])
+    said = [run_augur("prompts", data).stderr]
+    assert "for 1 of 2 prompts" in said[0]
+    changes = dict(data__train=f"[{data}]", data__chat_format="chatml", train__steps=0, eval__files="[]")
+    said.append(run_augur("train", small_config(tmp_path, policy, **changes)).stderr)
+    for text in said:
+        assert f"warning: {data}:1: the answer is empty; 1 of 2 answers are" in text
+    assert "no answer" not in said[0]
+
+
+@pytest.mark.parametrize("score", [0, 1])
+def test_scores_that_never_differ_are_named_after_ten_steps_of_a_run_and_its_resumptions(tmp_path, policy, score):
+    reward = tmp_path / "reward.py"
+    reward.write_text(f"def flat(completions, **kwargs):\n    return [{score}.0] * len(completions)\n")
+    changes = dict(eval__files="[]", log__console="true", reward__python=f"{reward}:flat", reward__overlong_buffer=0)
+    config = small_config(tmp_path, policy, **changes)
+    said = [run_augur("train", config, f"train.steps={steps}").stderr for steps in (6, 9, 11, 12)]
+    warning = (
+        "in the last 10 steps every response scored 0; look at responses with `augur watch"
+        if score == 0
+        else "in the last 10 steps all responses to a prompt scored the same"
+    )
+    assert [text.count(warning) for text in said] == [0, 0, 1, 0]
+    assert f"step 10: {warning}" in said[2] and "in the last 12 steps" in said[3]
+
+
+EVIL = "\x1b[2J\x1b]0;title\x07\u009b"
+SEEN = "\\x1b[2J\\x1b]0;title\\x07\\x9b"
+
+
+def test_control_characters_of_data_and_exceptions_never_reach_a_terminal(tmp_path, policy):
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": "1", "answer": "1", "data_source": EVIL}])
+    changes = dict(data__train=f"[{data}]", train__steps=1, rollout__prompts=1, eval__files="[]", log__console="true")
+    reward = tmp_path / "reward.py"
+    reward.write_text(f"def bad(solution_str, **kwargs):\n    raise ValueError({EVIL!r})\n")
+    config = small_config(tmp_path, policy, **changes)
+    said = [run_augur("train", config)]
+    said.append(run_augur("train", config, f"reward.python={reward}:bad", "run.resume=never", check=False))
+    said.append(run_augur("eval", policy, "--data", data, "--max-tokens", 1, "--verifier", "exact"))
+    write_rows(data, [{EVIL: "1"}])
+    said.append(run_augur("prompts", data, check=False))
+    for done in said:
+        text = done.stdout + done.stderr
+        assert SEEN in text and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text), text
+
+
+def test_a_model_writes_no_commands_to_a_terminal(tmp_path):
+    model = make_guesser(tmp_path / "evil", strength=100)
+    file = model / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    vocabulary, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
+    tokenizer["model"]["merges"] = [pair for pair in merges if "".join(pair).replace(" ", "") != "\u01207"]
+    vocabulary["\u011b[2J"] = vocabulary.pop("\u01207")  # byte 0x1b, as byte-level vocabularies write it
+    file.write_text(json.dumps(tokenizer))
+    command = ["generate", model, "--prompt", "1 2", "--greedy", "--ignore-eos", "--max-tokens", "2"]
+    assert run_augur(*command).stdout == "\x1b[2J\x1b[2J\n"  # to a pipe as it is
+    ours, theirs = pty.openpty()
+    subprocess.run([PROGRAM, *map(str, command)], stdout=theirs, check=True)
+    assert os.read(ours, 1000) == b"\\x1b[2J\\x1b[2J\r\n"
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_what_an_exception_quotes_is_cut_and_shown_once(tmp_path, policy):
+    reward = tmp_path / "reward.py"
+    reward.write_text("def huge(solution_str, **kwargs):\n    raise ValueError('begin ' + 'x' * 5_000_000)\n")
+    done = run_augur("train", small_config(tmp_path, policy, reward__python=f"{reward}:huge"), check=False)
+    assert done.returncode == 2 and len(done.stderr) < 5000
+    assert done.stderr.count("x" * 1000) == 1 and done.stderr.count("raise ValueError") == 1
+    assert "more characters)" in done.stderr and "4,998," in done.stderr
+
+
+def test_a_run_directory_without_control_characters_is_asked_for(tmp_path, policy):
+    config = small_config(tmp_path, policy)
+    for name in ("a\x1b[2Jb", "a\nb"):
+        line = refused("train", config, f"run.dir={tmp_path / name}")
+        assert "run.dir is" in line and "control character" in line and "\x1b" not in line
+        assert not (tmp_path / name).exists()
+
+
+def test_threads_beyond_the_cores_are_warned_of(tmp_path, policy):
+    cores = len(os.sched_getaffinity(0))
+    config = small_config(tmp_path, policy, train__steps=0, eval__files="[]")
+    assert f"warning: {cores + 1} threads on" in run_augur("train", config, f"run.threads={cores + 1}").stderr
+    assert "threads on" not in run_augur("train", config, "run.threads=1", "run.resume=never").stderr
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_an_adapter_wider_than_the_matrices_is_refused(tmp_path, policy, command):
+    config = small_config(tmp_path, policy, lora__rank=4096)
+    if command == "sft":
+        config.write_text(f"model: {{path: {policy}}}\nlora: {{rank: 4096}}\ndata: {{train: [task:sort:numbers=4]}}\n")
+    line = refused(command, config, f"run.dir={tmp_path / command}")
+    assert "lora.rank: is 4096, and no matrix that it adapts has a rank above" in line
+
+
+def test_weights_that_are_a_pipe_are_refused_at_once(tmp_path, policy):
+    model = tmp_path / "piped"
+    shutil.copytree(policy, model)
+    (model / "model.safetensors").unlink()
+    os.mkfifo(model / "model.safetensors")
+    assert "model.safetensors: is a pipe or a device" in refused("generate", model, "--prompt", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl.gz", b"\x1f\x8b\x08\x00", "is compressed (gzip); decompress it with gunzip"),
+        ("a.jsonl.zst", b"\x28\xb5\x2f\xfd", "is compressed (zstd); decompress it with unzstd"),
+        ("a.csv", b"prompt,answer\n1,2\n", "is a table (csv), not JSON lines; convert it with pandas"),
+        ("a.json", b' [\n{"prompt": "1"}]', "is a JSON array, not JSON lines; write one object a line, with pandas"),
+        ("*.jsonl", None, "is a pattern, and files are named one by one; list them"),
+    ],
+)
+def test_data_of_another_format_is_named_with_what_to_do(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert f"{tmp_path / name}: {message}" in refused("prompts", tmp_path / name)
+
+
+def test_a_path_that_leads_nowhere_says_where_it_begins(tmp_path, policy):
+    config = small_config(tmp_path, policy, data__train="[rows.jsonl]")
+    line = refused("train", config, cwd=tmp_path)
+    assert "rows.jsonl: cannot open" in line and f"relative to the working directory, {tmp_path}" in line
+    config = small_config(tmp_path, policy, data__train=f"[{tmp_path / 'rows.jsonl'}]")
+    assert "relative" not in refused("train", config)
+
+
+def test_a_row_in_the_place_of_a_file_is_called_one(tmp_path, policy):
+    config = small_config(tmp_path, policy, data__train='[{"prompt": "1", "answer": "1"}]')
+    assert "data.train names files, and a row is given; write the rows to a JSONL file" in refused("train", config)
+
+
+def test_a_complete_run_says_that_nothing_is_left(tmp_path, policy):
+    config = small_config(tmp_path, policy, train__steps=1, eval__files="[]")
+    assert "nothing was left to do" not in run_augur("train", config).stdout
+    (tmp_path / "run" / "checkpoints" / "latest_checkpointed_iteration.txt.tmp.1").write_text("1\n")
+    assert "trained 1 step in" in (said := run_augur("train", config).stdout)
+    assert "; it was complete, and nothing was left to do\n" in said
+    assert not list((tmp_path / "run" / "checkpoints").glob("*.tmp.*"))
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_help_shows_the_first_keys_and_says_where_all_are(command):
+    text = run_augur(command, "--help").stdout
+    assert text.count("\n") < 60 and f"{command}.steps" in text and "augur config" in text
+    assert "--dump-step" not in text and "--corrupt-gradient" not in text and "micro_tokens" not in text
 
 
 def test_a_pipe_of_rows_is_called_one(tmp_path):

@@ -282,7 +282,9 @@ void CheckpointStore::TidyUnfinished() const {
   }
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
-    if (entry.path().filename().string().starts_with(kUnfinished)) found.push_back(entry.path());
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kUnfinished) || name.starts_with(fmt::format("{}.tmp.", kPointer)))
+      found.push_back(entry.path());
   }
   for (const fs::path& path : found) fs::remove_all(path);
 }

@@ -28,6 +28,8 @@ Json SaveState(const RunState& state, Learner& learner, const std::filesystem::p
           {"bad_in_row", learner.bad_updates().in_row()},
           {"before", OrNull(state.before)},
           {"after", OrNull(state.after)},
+          {"zero_steps", state.zero_steps},
+          {"equal_steps", state.equal_steps},
           {"waiting", queue}};
 }
 
@@ -39,6 +41,8 @@ RunState LoadState(const Json& json, const std::filesystem::path& directory, con
     state.position = json.at("position");
     state.before = FromJson(json.at("before"));
     state.after = FromJson(json.at("after"));
+    state.zero_steps = json.value("zero_steps", int64_t{0});
+    state.equal_steps = json.value("equal_steps", int64_t{0});
     updates = json.at("updates");
     learner->bad_updates().set_in_row(json.at("bad_in_row"));
     LoadStateTensors(learner->optimizer(), directory);

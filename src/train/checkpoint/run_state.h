@@ -19,6 +19,8 @@ struct RunState {
   std::deque<Experience> waiting;  // generated, not yet learned from
   std::optional<double> before;    // accuracy of the evaluation before the first step
   std::optional<double> after;     // of the latest one
+  // Latest steps in a row whose every response scored 0, and those in which no group had two scores.
+  int64_t zero_steps = 0, equal_steps = 0;
 };
 
 // Writes tensors.safetensors and queue.safetensors; returns the rest.

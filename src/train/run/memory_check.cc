@@ -25,6 +25,7 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 constexpr double kWorkerBytes = 0.25 * kGiB;  // a Python process that has imported a verifier's libraries
+constexpr double kLeastShown = 0.1 * kGiB;  // a table of zeros helps nobody
 
 double CountParameters(const ModelConfig& config) {
   double count = 0;
@@ -238,7 +239,7 @@ std::string DescribeMemory(const MemoryPlan& plan) {
 }
 
 void TellMemory(const MemoryPlan& plan, const MemoryUse& use, const std::string& section) {
-  Tell("{}", DescribeMemory(plan));
+  if (plan.Sum(false) >= kLeastShown) Tell("{}", DescribeMemory(plan));
   if (plan.host_total > 0 && plan.HostSum(false) > plan.host_total) {
     Tell(
         "augur: warning: each of the {} processes of a machine may take {:.1f} GiB of host memory, and there "

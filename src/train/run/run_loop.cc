@@ -271,8 +271,8 @@ void Loop::Load(const fs::path& checkpoint, bool keep_waiting) {
 }
 
 RunResult Loop::ToEnd() {
-  const auto outcome = [this](const char* stopped_by) {
-    return RunResult{true, step_, seconds_, stopped_by, saved_step_};
+  const auto outcome = [this, begin = step_](const char* stopped_by) {
+    return RunResult{true, step_, begin, seconds_, stopped_by, saved_step_};
   };
   StartProgress();
   try {
@@ -514,6 +514,11 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
 }
 
 RunResult StoppedBeforeItBegan() { return {.began = false, .stopped_by = StopSignalName()}; }
+
+std::string_view NothingToDo(const RunResult& outcome) {
+  const bool complete = outcome.steps > 0 && outcome.first_step == outcome.steps;
+  return complete ? "; it was complete, and nothing was left to do" : "";
+}
 
 std::string StopMessage(const RunResult& outcome, int64_t steps) {
   if (!outcome.began) {

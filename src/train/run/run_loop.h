@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -84,6 +85,7 @@ struct RunSetup {
 struct RunResult {
   bool began = true;       // false: stopped while the model was loaded
   int64_t steps = 0;       // finished
+  int64_t first_step = 0;  // those that were when it began
   double seconds = 0;      // spent on them
   std::string stopped_by;  // the signal that ended it early, or empty
   // Where the same command goes on, where it was stopped; -1: it begins again.
@@ -96,6 +98,9 @@ RunResult RunToEnd(const RunSetup& setup, const std::function<StepWork&()>& make
 
 // A run that a signal stopped before RunToEnd.
 RunResult StoppedBeforeItBegan();
+
+// "; it was complete, and nothing was left to do" of a run that had all its steps; otherwise "".
+std::string_view NothingToDo(const RunResult& outcome);
 
 // "stopped by SIGTERM after step 12 of 60; saved. The same command goes on from there."
 std::string StopMessage(const RunResult& outcome, int64_t steps);

@@ -224,8 +224,9 @@ class RlWork : public StepWork {
   Experience NextExperience(int64_t step, const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
   void WarnOfNoUpdate(int64_t step, const Metrics& metrics);
-  void WriteSummary(int64_t step, double seconds) const;
-  void Learn(int64_t step, const StageWatch& watch, StepMetrics* metrics);
+  std::optional<Experience> learning_;  // what the step under way learns from
+  bool updated_ = false;                // that step has changed the weights
+  bool warned_of_no_update_ = false, warned_of_flat_scores_ = false;
 
   const RlConfig& config_;
   const TrainOptions& options_;
@@ -246,7 +247,7 @@ class RlWork : public StepWork {
   RunState state_;
   std::optional<Experience> learning_;  // what the step under way learns from
   bool updated_ = false;                // that step has changed the weights
-  bool warned_of_no_update_ = false;
+  bool warned_of_no_update_ = false, warned_of_flat_scores_ = false;
   const bool overlaps_;
   std::future<Overlapped> overlapped_;  // generated while the step learns
   OverlapWorker worker_;                // last: it waits for the work before anything the work uses goes
@@ -285,10 +286,17 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
   for (const std::string& idle : IdleSettings(config, Ranks::World().size())) {
     Tell("augur: warning: {}\n", idle);
   }
+<<<<<<< HEAD
   if (config.model.precision == Precision::kFp32) {
     Tell("{}", SlowPrecisionWarning(device_, "model.precision: bf16"));
   }
   if (config.log.console) Tell("responses are scored: {}\n", DescribeNames(verifiers_));
+=======
+  if (config.log.console) {
+    TellChatFormat(config.model.path, text_, config.data, prompts_.prompts);
+    Tell("responses are scored: {}\n", DescribeNames(verifiers_));
+  }
+>>>>>>> e364253 (wip)
 }
 
 void RlWork::Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) {
@@ -318,6 +326,8 @@ Metrics RlWork::Step(int64_t step, const StageWatch& watch) {
   const double seconds = SecondsSince(start);
   Metrics metrics = figures.Values();
   WarnOfNoUpdate(step, metrics);
+  CountFlatScores(*learning_);
+  WarnOfFlatScores(step);
   metrics["timing_s/step"] = seconds;
   metrics["perf/time_per_step"] = seconds;
   metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
@@ -458,6 +468,38 @@ void RlWork::WarnOfNoUpdate(int64_t step, const Metrics& metrics) {
   }
   Tell("augur: warning: step {} made no update: every response was left out{}\n", step,
        settings.empty() ? "" : fmt::format(" ({})", fmt::join(settings, ", ")));
+}
+
+void RlWork::CountFlatScores(const Experience& e) {
+  const bool any = !std::ranges::all_of(e.scores, [](const Score& score) { return score.unscored(); });
+  const bool zero =
+      std::ranges::all_of(e.scores, [](const Score& score) { return score.unscored() || score.value == 0; });
+  state_.zero_steps = any && zero ? state_.zero_steps + 1 : 0;
+  const bool equal = config_.rollout.group > 1 && e.groups > 0 && e.equal_groups == e.groups;
+  state_.equal_steps = equal ? state_.equal_steps + 1 : 0;
+}
+
+// Once: such a run looks as if it trained, too.
+void RlWork::WarnOfFlatScores(int64_t step) {
+  constexpr int64_t kMany = 10;
+  const bool zero = state_.zero_steps >= kMany;
+  if (!zero && state_.equal_steps < kMany) return;
+  if (std::exchange(warned_of_flat_scores_, true) || !config_.log.console) return;
+  const std::string look = fmt::format("look at responses with `augur watch {}`", config_.run.dir);
+  if (!zero) {
+    Tell(
+        "augur: warning: step {}: in the last {} steps all responses to a prompt scored the same, which "
+        "gives no "
+        "advantage to learn from; {}, and take easier or harder prompts, a larger rollout.group, or a finer "
+        "reward\n",
+        step, state_.equal_steps, look);
+    return;
+  }
+  Tell("augur: warning: step {}: in the last {} steps every response scored 0; {}, and check {}\n", step,
+       state_.zero_steps, look,
+       scorer_.uses_python()
+           ? "reward.python"
+           : "the answers and reward.verifier (`augur prompts --verifier`, `augur verify`)");
 }
 
 std::string RlWork::Headline(const Metrics& metrics) const {

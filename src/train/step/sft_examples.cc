@@ -73,6 +73,7 @@ std::vector<SftExample> LoadSftExamples(const SftConfig& config) {
   const ModelConfig model = ReadModelConfig(config.model.path);
   const ModelText text = ModelText::FromDirectory(config.model.path, config.data);
   TokenizedPrompts prompts = LoadPrompts(text, config.data, config.data.train, {.whole_answers = true});
+  if (config.log.console) TellChatFormat(config.model.path, text, config.data, prompts.prompts);
   ContextFit fit(model.max_positions, config.data.overlong);
   std::vector<SftExample> examples;
   for (size_t i = 0; i < prompts.prompts.size(); ++i) {
