@@ -223,5 +223,46 @@ TEST_F(ConfigTest, SftHasItsOwnSections) {
                   "'rollout' belongs to a file of augur train"));
 }
 
+TEST_F(ConfigTest, BoundsAreWhereTheyAreSaidToBe) {
+  const auto accepted = [&](const std::vector<std::string>& overrides) {
+    EXPECT_EQ(MessageOf([&] { Read(kSmall, overrides); }), "no error");
+  };
+  const auto refused = [&](const std::vector<std::string>& overrides, std::string_view key) {
+    EXPECT_TRUE(Has(Fault(kSmall, overrides), fmt::format("{}: {} ", overrides[0], key)))
+        << overrides[0] << ": " << Fault(kSmall, overrides);
+  };
+  accepted({"reward.overlong_buffer=1024"});
+  refused({"reward.overlong_buffer=1025"}, "reward.overlong_buffer");
+  accepted({"rollout.prompts=524288", "rollout.group=2"});
+  refused({"rollout.prompts=524289", "rollout.group=2"}, "rollout.prompts");
+  refused({"rollout.group=524289", "rollout.prompts=2"}, "rollout.group");
+  accepted({"algorithm.loss_clip_low=1"});
+  accepted({"algorithm.loss_clip_low=0.999", "algorithm.loss=gspo"});
+  refused({"algorithm.loss_clip_low=1", "algorithm.loss=gspo"}, "algorithm.loss_clip_low");
+  accepted({"train.minibatch=16"});
+  accepted({"train.minibatch=8"});
+  refused({"train.minibatch=32"}, "train.minibatch");
+  refused({"algorithm.horizon=5"}, "algorithm.horizon");
+  accepted({"algorithm.horizon=5", "algorithm.aggregation=seq-mean-token-sum-norm"});
+  accepted({"train.warmup_steps=100", "train.schedule=cosine"});
+  refused({"train.warmup_steps=101", "train.schedule=cosine"}, "train.warmup_steps");
+  accepted({"train.warmup_steps=101"});
+  accepted({"run.device=cuda:12"});
+  for (const char* device : {"cuda:", "cuda:x", "cuda0"}) {
+    refused({fmt::format("run.device={}", device)}, "run.device");
+  }
+  refused({"lora.dropout=0.1"}, "lora.dropout");
+  accepted({"lora.targets=[]"});
+  refused({"lora.targets=[]", "lora.rank=4"}, "lora.targets");
+  accepted({"rollout.support=1024"});
+  refused({"rollout.support=1025"}, "rollout.support");
+  accepted({"rollout.memory_share=1"});
+  refused({"rollout.memory_share=0"}, "rollout.memory_share");
+  accepted({"rollout.group=1", "algorithm.advantage=reinforce_pp"});
+  accepted({"rollout.support=0", "mask=clip"});
+  refused({"rollout.support=0", "mask=predictive-kl-exact"}, "rollout.support");
+  accepted({"rollout.support=0", "mask=dppo-binary-kl"});
+}
+
 }  // namespace
 }  // namespace augur

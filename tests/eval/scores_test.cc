@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 
 namespace augur {
 namespace {
@@ -54,6 +55,34 @@ TEST(Scores, AreMeansOverPromptsBySource) {
   EXPECT_DOUBLE_EQ(s.pass.at(2), (5.0 / 6 + 0.5) / 2);
   EXPECT_DOUBLE_EQ(s.pass.at(4), 1);
   EXPECT_DOUBLE_EQ(ScoresOverall({a, b, c}).average, (0.5 + 0.25 + 1) / 3);
+}
+
+TEST(Scores, CountWhatWasAnsweredCutOffScoredAndFailed) {
+  PromptScores a = Votes({"1", std::nullopt}, {true, false});
+  a.scores = {2, std::nan("")};
+  a.tokens = 30;
+  a.cut_off = 1;
+  a.errors = 1;
+  a.figures["length"] = {5, 2};
+  PromptScores b = Votes({"1", "2"}, {true, true});
+  b.scores = {std::nan(""), std::nan("")};
+  b.tokens = 10;
+  b.figures["length"] = {7, 1};
+  PromptScores failed;
+  failed.data_source = "s";
+  failed.fault = "why";
+  const SourceScores s = ScoresBySource({a, b, failed}).at("s");
+  EXPECT_EQ(s.prompts, 2);
+  EXPECT_EQ(s.failed, 1);
+  EXPECT_EQ(s.errors, 1);
+  EXPECT_DOUBLE_EQ(s.answered, (0.5 + 1) / 2);
+  EXPECT_DOUBLE_EQ(s.tokens, (15.0 + 5) / 2);
+  EXPECT_DOUBLE_EQ(s.cut_off, (0.5 + 0) / 2);
+  EXPECT_EQ(s.scored, 1);
+  EXPECT_DOUBLE_EQ(s.score, 2);
+  EXPECT_EQ(s.figures.at("length").first, 12);
+  EXPECT_EQ(s.figures.at("length").second, 3);
+  EXPECT_EQ(s.pass.size(), 2u);  // of 1 and of 2
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/head/decide.h"
-#include "model/load.h"
+#include "rollout/small_model.h"
 #include "train/step/random_samples.h"
 #include "train/step/token_scores.h"
 
@@ -11,7 +11,7 @@ namespace augur {
 namespace {
 
 TEST(Audit, SharesAreOfTheTokensTheyNameAndKeptOnesGrowOrFall) {
-  const Model model = LoadModel(AUGUR_SOURCE_DIR "/models/tiny", at::kFloat, at::kCPU);
+  const Model model = SmallModel(SmallFamilies()[3]);
   Optimizer optimizer(model, {});
   std::vector<Rollout> rollouts;
   for (int i = 0; i < 6; ++i)
