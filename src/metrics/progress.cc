@@ -174,14 +174,9 @@ void Progress::Draw() {
   const double left = SecondsLeft();
   const std::string stage = stage_ ? StageText(*stage_) : "";
   if (terminal_) {
-<<<<<<< HEAD
     last_line_ = ProgressLine(title_, shown_done_, total_, figures_, stage, left, TerminalWidth());
-    Tell("\r\x1b[K{}", last_line_);
-=======
-    last_line_ = ProgressLine(title_, shown_done_, total_, figures, left, TerminalWidth());
     ClearLine();
     Tell("{}", last_line_);
->>>>>>> e364253 (wip)
   } else {
     Tell("{}: {} {}/{}{}{}{}{}{}\n", title_, unit_, shown_done_, total_, figures_.empty() ? "" : "  ",
          figures_, stage.empty() ? "" : "  ", stage,

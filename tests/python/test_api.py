@@ -506,7 +506,6 @@ def test_gaps_of_a_table_are_null(capfd):
         (lambda: augur.train({"data.train": ["\ud800"]}), "config: 'utf-8' codec"),
         (lambda: augur.generate(MODEL, "1", help=True), "help: is no option here"),
         (lambda: augur.train({"data.train": [{"prompt": "1"}]}), "data.train: names files, and a row is given"),
-        (lambda: augur.train({"data.train": iter("a")}), "data.train: names files, and a str_iterator is given"),
         (lambda: augur.train(SMALL, reward=[print, print]), "reward: is a list; give one function"),
     ],
 )

@@ -224,7 +224,10 @@ def test_threads_beyond_the_cores_are_warned_of(tmp_path, policy):
 def test_an_adapter_wider_than_the_matrices_is_refused(tmp_path, policy, command):
     config = small_config(tmp_path, policy, lora__rank=4096)
     if command == "sft":
-        config.write_text(f"model: {{path: {policy}}}\nlora: {{rank: 4096}}\ndata: {{train: [task:sort:numbers=4]}}\n")
+        config.write_text(
+            f"model: {{path: {policy}}}\nlora: {{rank: 4096}}\ndata: {{train: [task:sort:numbers=4]}}\n"
+            "log: {console: false}\n"
+        )
     line = refused(command, config, f"run.dir={tmp_path / command}")
     assert "lora.rank: is 4096, and no matrix that it adapts has a rank above" in line
 

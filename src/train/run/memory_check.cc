@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 constexpr double kWorkerBytes = 0.25 * kGiB;  // a Python process that has imported a verifier's libraries
-constexpr double kLeastShown = 0.1 * kGiB;  // a table of zeros helps nobody
+constexpr double kLeastShown = 0.1 * kGiB;    // a table of zeros helps nobody
 
 double CountParameters(const ModelConfig& config) {
   double count = 0;

@@ -224,9 +224,10 @@ class RlWork : public StepWork {
   Experience NextExperience(int64_t step, const StageWatch& watch);
   void TakeOverlapped(StepMetrics* metrics);
   void WarnOfNoUpdate(int64_t step, const Metrics& metrics);
-  std::optional<Experience> learning_;  // what the step under way learns from
-  bool updated_ = false;                // that step has changed the weights
-  bool warned_of_no_update_ = false, warned_of_flat_scores_ = false;
+  void CountFlatScores(const Experience& experience);
+  void WarnOfFlatScores(int64_t step);
+  void WriteSummary(int64_t step, double seconds) const;
+  void Learn(int64_t step, const StageWatch& watch, StepMetrics* metrics);
 
   const RlConfig& config_;
   const TrainOptions& options_;
@@ -286,17 +287,13 @@ RlWork::RlWork(const RlConfig& config, const TrainOptions& options)
   for (const std::string& idle : IdleSettings(config, Ranks::World().size())) {
     Tell("augur: warning: {}\n", idle);
   }
-<<<<<<< HEAD
   if (config.model.precision == Precision::kFp32) {
     Tell("{}", SlowPrecisionWarning(device_, "model.precision: bf16"));
   }
-  if (config.log.console) Tell("responses are scored: {}\n", DescribeNames(verifiers_));
-=======
   if (config.log.console) {
     TellChatFormat(config.model.path, text_, config.data, prompts_.prompts);
     Tell("responses are scored: {}\n", DescribeNames(verifiers_));
   }
->>>>>>> e364253 (wip)
 }
 
 void RlWork::Load(int64_t step, const fs::path& directory, const Json& state, bool keep_waiting) {
@@ -488,9 +485,9 @@ void RlWork::WarnOfFlatScores(int64_t step) {
   const std::string look = fmt::format("look at responses with `augur watch {}`", config_.run.dir);
   if (!zero) {
     Tell(
-        "augur: warning: step {}: in the last {} steps all responses to a prompt scored the same, which "
-        "gives no "
-        "advantage to learn from; {}, and take easier or harder prompts, a larger rollout.group, or a finer "
+        "augur: warning: step {}: in the last {} steps all responses to a prompt scored the same, "
+        "which gives no advantage to learn from; {}, and take easier or harder prompts, a larger "
+        "rollout.group, or a finer "
         "reward\n",
         step, state_.equal_steps, look);
     return;
