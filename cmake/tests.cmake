@@ -54,7 +54,7 @@ function(augur_tests room)
   endif()
 endfunction()
 
-foreach(room base mask family formats text data reward config metrics kernels ops model rollout eval train analysis report cli)
+foreach(room base mask trajectory family formats text data reward config metrics kernels ops model rollout eval train analysis report cli)
   augur_tests(${room})
 endforeach()
 

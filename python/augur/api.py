@@ -86,8 +86,8 @@ def generate(model: str | PathLike, prompts: str | Sequence, **options: object) 
         top_logprobs=20, device="cpu", ...).
 
     Each response is a dict with the keys of the command's output: prompt, sample, prompt_tokens, tokens, text (unless
-    prompts are token ids), logprobs, temperature, weight_version, finish_reason. With top_logprobs also support_ids,
-    int32 [tokens, K+1], and support_logprobs, float32, as augur.decide and augur.policy_loss take them.
+    prompts are token ids), logprobs, spans, temperature, weight_version, finish_reason. With top_logprobs also
+    support_ids, int32 [tokens, K+1], and support_logprobs, float32, as augur.decide and augur.policy_loss take them.
 
     After augur.join() all processes call it together, with the same arguments; the first gets the responses, the others
     an empty list.

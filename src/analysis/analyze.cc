@@ -99,7 +99,7 @@ std::vector<TrainSample> Laboratory::Samples(const Experience& experience) const
   std::vector<TrainSample> samples;
   for (size_t i = 0; i < experience.rollouts.size(); ++i) {
     const Rollout& rollout = experience.rollouts[i];
-    if (rollout.finish == FinishReason::kFailed || rollout.tokens.empty()) continue;
+    if (rollout.finish == FinishReason::kFailed || rollout.sampled_tokens() == 0) continue;
     samples.push_back({.rollout = &rollout, .advantage = advantages[i]});
   }
   return samples;

@@ -51,7 +51,8 @@ LogProbs LogProbsAt(const Model& model, const TokenPlace& place, const at::Tenso
                     const StepLoss& loss) {
   const Rollout& rollout = *place.sample->rollout;
   std::vector<int32_t> tokens = rollout.prompt_tokens;
-  tokens.insert(tokens.end(), rollout.tokens.begin(), rollout.tokens.begin() + place.position);
+  tokens.insert(tokens.end(), rollout.tokens.begin(),
+                rollout.tokens.begin() + rollout.SampledPlaces()[place.position]);
   const std::vector<std::vector<int32_t>> sequences = {tokens};
   const PackedBatch batch = PackSequences(sequences, model.embedding.device());
   const at::Tensor hidden =

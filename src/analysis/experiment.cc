@@ -101,13 +101,15 @@ void Experiment::Score() {
   scored_.weight = SampleWeights(setup_.loss.aggregation, batch_.samples, setup_.loss.horizon);
   for (size_t s = 0; s < batch_.samples.size(); ++s) {
     const TrainSample& sample = batch_.samples[s];
+    const std::vector<int64_t> places = sample.rollout->SampledPlaces();
     for (int64_t t = 0; t < sample.tokens(); ++t) {
       const size_t i = scored_.advantage.size();
       scored_.advantage.push_back(sample.advantage);
       scored_.surrogate.push_back(scored_.weight[i] * scored_.by_rule[0].ratio[i] *
                                   std::abs(sample.advantage));
-      scored_.token.push_back({static_cast<int64_t>(s), t, sample.rollout->tokens[static_cast<size_t>(t)],
-                               sample.advantage, scored_.by_rule[0].ratio[i], 0});
+      scored_.token.push_back({static_cast<int64_t>(s), t,
+                               sample.rollout->tokens[static_cast<size_t>(places[t])], sample.advantage,
+                               scored_.by_rule[0].ratio[i], 0});
     }
   }
 }

@@ -22,8 +22,8 @@
 #include "metrics/progress.h"
 #include "ops/parallel/ranks.h"
 #include "reward/python_function.h"
-#include "rollout/rollout_json.h"
 #include "train/parallel/stop.h"
+#include "trajectory/trajectory_json.h"
 
 namespace augur {
 namespace {

@@ -28,8 +28,8 @@
 #include "metrics/progress.h"
 #include "ops/parallel/ranks.h"
 #include "rollout/generate_on_ranks.h"
-#include "rollout/rollout_json.h"
 #include "train/parallel/stop.h"
+#include "trajectory/trajectory_json.h"
 
 namespace augur {
 namespace {
@@ -47,7 +47,7 @@ struct GenerateFlags {
 
 constexpr const char* kGenerateFooter =
     R"(Text goes to standard output as it arrives. With --output every response becomes a JSON line (- for standard output):
-prompt, sample, prompt_tokens, tokens, text, logprobs, temperature, weight_version, finish_reason (eos, length, stop,
+prompt, sample, prompt_tokens, tokens, spans, text, logprobs, temperature, weight_version, finish_reason (eos, length, stop,
 cancelled, failed); with --top-logprobs K also support_ids and support_logprobs, [tokens][K+1]: column 0 is the sampled
 token, the rest the K most likely without it, -1 and null where unused. With --tokens-input the lines go to standard
 output where there is no --output.
@@ -211,7 +211,7 @@ class Generate {
         options_.output == "-" || (options_.output.empty() && !options_.tokens_input.empty());
     if (!to_stdout && options_.output.empty()) return;
     for (const Rollout& rollout : rollouts_) {
-      RolloutJson line = ToJson(rollout);
+      TrajectoryJson line = ToJson(rollout);
       if (text_) line["text"] = text_->ResponseText(rollout.tokens);
       lines += line.dump(-1, ' ', /*ensure_ascii=*/true) + "\n";
     }

@@ -145,6 +145,10 @@ TokenRecord DescribeToken(const MaskRule& rule, const TokenView& token, std::spa
 Json ToJson(const ResponseRecord& record) {
   Json tokens = Json::array();
   for (const TokenRecord& token : record.tokens) tokens.push_back(TokenToJson(token));
+  Json spans = Json::array();
+  for (const SpanRecord& span : record.spans) {
+    spans.push_back({span.begin, span.end, LossyUtf8(span.source), span.weight_version});
+  }
   return {{"step", record.step},
           {"data_source", LossyUtf8(record.data_source)},
           {"prompt", LossyUtf8(record.prompt)},
@@ -154,6 +158,7 @@ Json ToJson(const ResponseRecord& record) {
           {"finish", LossyUtf8(record.finish)},
           {"rule", LossyUtf8(record.rule)},
           {"delta", record.delta},
+          {"spans", std::move(spans)},
           {"tokens", std::move(tokens)}};
 }
 
@@ -169,6 +174,13 @@ ResponseRecord ResponseFromJson(const Json& line, std::string_view where) {
   reader.Read("finish", &record.finish);
   reader.Read("rule", &record.rule);
   reader.Read("delta", &record.delta);
+  for (const Json& span : reader.Array("spans")) {
+    if (!span.is_array() || span.size() != 4 || !span[0].is_number_integer() ||
+        !span[1].is_number_integer() || !span[2].is_string() || !span[3].is_number_integer()) {
+      throw Error(where, "a span is not [begin, end, source, weight version]", "the file is damaged");
+    }
+    record.spans.push_back({span[0], span[1], span[2], span[3]});
+  }
   for (const Json& token : reader.Array("tokens")) record.tokens.push_back(TokenFromJson(token, where));
   return record;
 }

@@ -2,7 +2,8 @@
 // response in RUN/tokens.jsonl.
 //
 //   {"step": 12, "data_source": "sort", "prompt": "...", "answer": "...", "reward": 1, "advantage": 0.7,
-//    "finish": "eos", "rule": "proximity=kl ...", "delta": 0.15, "tokens": [
+//    "finish": "eos", "rule": "proximity=kl ...", "delta": 0.15, "spans": [[0, 12, "sampled", 11]], "tokens":
+//    [
 //      {"id": 7, "text": " 12", "ratio": 1.1, "divergence": 0.2, "direction": -0.1, "local": 0.01,
 //       "global": -0.11, "advantage": 0.7, "keep": true, "outside": true, "disagree": true, "missing": false,
 //       "support": [[id, text, mu, pi], ...], "mu_tail": 0.01, "pi_tail": 0.02}, ...]}
@@ -45,6 +46,13 @@ struct TokenRecord {
   double mu_tail = 0, pi_tail = 0;
 };
 
+// Tokens [begin, end) of the response: "sampled" by the weights of that version, or "observed".
+struct SpanRecord {
+  int64_t begin = 0, end = 0;
+  std::string source;
+  int64_t weight_version = 0;
+};
+
 struct ResponseRecord {
   int64_t step = 0;
   std::string data_source, prompt, answer;
@@ -52,7 +60,8 @@ struct ResponseRecord {
   std::string finish;  // FinishReasonName
   std::string rule;    // FormatRule
   double delta = 0;
-  std::vector<TokenRecord> tokens;
+  std::vector<SpanRecord> spans;    // of the whole response
+  std::vector<TokenRecord> tokens;  // the sampled ones
 };
 
 // Bytes of a token, for texts.

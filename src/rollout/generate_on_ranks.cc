@@ -10,7 +10,8 @@
 #include "base/stop_signals.h"
 #include "base/tell.h"
 #include "ops/parallel/ranks.h"
-#include "rollout/rollout_bytes.h"
+#include "reward/score_bytes.h"
+#include "trajectory/trajectory_bytes.h"
 
 namespace augur {
 namespace {
@@ -73,37 +74,6 @@ std::vector<Rollout> NotGenerated(std::span<const GenerateRequest> requests, int
   return all;
 }
 
-void PutScore(const Score& score, ByteWriter* out) {
-  out->Put(score.value);
-  out->Put(score.right);
-  out->Put(score.answered);
-  out->Put(score.failed);
-  out->Put(score.answer);
-  out->Put(score.error);
-  out->Put(score.told);
-  out->Put(score.figures.size());
-  for (const auto& [name, value] : score.figures) {
-    out->Put(name);
-    out->Put(value);
-  }
-}
-
-Score GetScore(ByteReader* in) {
-  Score score;
-  in->Get(&score.value);
-  in->Get(&score.right);
-  in->Get(&score.answered);
-  in->Get(&score.failed);
-  in->Get(&score.answer);
-  in->Get(&score.error);
-  in->Get(&score.told);
-  for (auto left = in->Next<size_t>(); left > 0; --left) {
-    const auto name = in->Next<std::string>();
-    in->Get(&score.figures[name]);
-  }
-  return score;
-}
-
 }  // namespace
 
 std::vector<Rollout> GenerateOnRanks(Engine& engine, std::span<const GenerateRequest> requests,
@@ -132,7 +102,7 @@ std::vector<Rollout> GenerateOnRanks(Engine& engine, std::span<const GenerateReq
     for (const size_t request : handout.taken) {
       for (size_t place = request * samples; place < (request + 1) * samples; ++place) {
         mine.Put(place);
-        PutRollout(made[place], &mine);
+        PutTrajectory(made[place], &mine);
       }
     }
   });
@@ -140,7 +110,7 @@ std::vector<Rollout> GenerateOnRanks(Engine& engine, std::span<const GenerateReq
   for (const std::string& bytes : ranks.GatherBytes(mine.bytes())) {
     for (ByteReader in(bytes); !in.done();) {
       const auto place = in.Next<size_t>();
-      Rollout rollout = GetRollout(&in);
+      Rollout rollout = GetTrajectory(&in);
       rollout.prompt_tokens = std::move(all.at(place).prompt_tokens);
       all[place] = std::move(rollout);
     }

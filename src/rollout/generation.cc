@@ -481,6 +481,7 @@ void Generation::Finish(Sample* sample, FinishReason reason, std::string error) 
   sample->finished = true;
   sample->rollout->finish = reason;
   sample->rollout->error = std::move(error);
+  sample->rollout->spans = sample->rollout->Spans();
   const bool ended = reason != FinishReason::kFailed && reason != FinishReason::kCancelled;
   if (ended) growth_.Ended(static_cast<int64_t>(sample->rollout->tokens.size()));
   Group* group = sample->group;

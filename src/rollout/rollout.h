@@ -1,55 +1,10 @@
-// What generation hands on: sampled tokens, and the behaviour policy's support at each of them.
+// What generation hands on.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "trajectory/trajectory.h"
 
 namespace augur {
 
-enum class FinishReason {
-  kEos,        // the model ended the response; its end token is the last token
-  kLength,     // max_tokens, or the end of the context, was reached
-  kStopText,   // a stop string appeared
-  kCancelled,  // generation was interrupted; the tokens so far are kept
-  kFailed,     // `error` says why; the tokens so far are kept
-};
-std::string_view FinishReasonName(FinishReason reason);  // "eos", "length", "stop", "cancelled", "failed"
-
-// The support contract: column 0 is the sampled token, the rest the K most likely without it, in falling
-// order; unused columns hold id -1 and -inf. Log-probs are at the sampling temperature, in float32, over the
-// untruncated distribution.
-struct RecordedSupport {
-  int64_t columns = 0;          // K + 1; 0 where nothing was recorded
-  std::vector<int32_t> ids;     // [tokens, columns]
-  std::vector<float> logprobs;  // [tokens, columns]
-};
-
-// The experts that each token went through at generation.
-struct RecordedRouting {
-  int64_t layers = 0, experts_per_token = 0;  // sparse layers
-  // [tokens, layers, experts_per_token], of the prompt and of the response but for its last token, which
-  // nothing follows. Of prompt tokens that nobody drew from, the CPU does not compute the last layer's, which
-  // stand as 0, 1, ...
-  std::vector<uint8_t> experts;
-
-  int64_t width() const { return layers * experts_per_token; }
-};
-
-struct Rollout {
-  uint64_t prompt = 0;  // the request's key
-  int64_t sample = 0;   // 0 .. samples - 1 within its group
-  std::vector<int32_t> prompt_tokens;
-  std::vector<int32_t> tokens;  // the response, with the end token where there is one
-  std::vector<float> logprobs;  // [tokens], of the sampled tokens
-  RecordedSupport support;
-  RecordedRouting routing;  // with EngineOptions::record_routing
-  double temperature = 1;
-  int64_t weight_version = 0;
-  FinishReason finish = FinishReason::kEos;
-  std::string error;        // why it failed, beginning with the request's `where`
-  bool not_finite = false;  // it failed because the model's logits were not finite
-};
+using Rollout = Trajectory;
 
 }  // namespace augur

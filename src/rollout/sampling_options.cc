@@ -10,22 +10,6 @@ constexpr int64_t kMostSamples = 1'000'000;
 
 }  // namespace
 
-std::string_view FinishReasonName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kEos:
-      return "eos";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kStopText:
-      return "stop";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kFailed:
-      return "failed";
-  }
-  return "failed";
-}
-
 RolloutPrecision ParseRolloutPrecision(std::string_view name, std::string_view where) {
   return ParseName<RolloutPrecision>(where, "rollout precision", name);
 }

@@ -25,10 +25,11 @@ struct Rows {
   void Add(const TrainSample& sample, int64_t begin) {
     const Rollout& rollout = *sample.rollout;
     const auto first = begin + static_cast<int64_t>(rollout.prompt_tokens.size()) - 1;
-    for (int64_t t = 0; t < sample.tokens(); ++t) {
-      rows.push_back(first + t);
-      targets.push_back(rollout.tokens[t]);
-      const double factor = sample.importance.empty() ? 1 : sample.importance[static_cast<size_t>(t)];
+    const std::vector<int64_t> places = rollout.SampledPlaces();
+    for (size_t t = 0; t < places.size(); ++t) {
+      rows.push_back(first + places[t]);
+      targets.push_back(rollout.tokens[static_cast<size_t>(places[t])]);
+      const double factor = sample.importance.empty() ? 1 : sample.importance[t];
       advantages.push_back(static_cast<float>(factor * sample.advantage));
     }
     ids.insert(ids.end(), rollout.support.ids.begin(), rollout.support.ids.end());

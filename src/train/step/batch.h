@@ -27,14 +27,17 @@ struct TrainSample {
   std::vector<float> importance = {};
   size_t place = 0;  // within its minibatch, whichever rank learns from it
 
-  int64_t tokens() const { return static_cast<int64_t>(rollout->tokens.size()); }
+  // Those that are learned from: the sampled ones. All that is said of tokens here is of these.
+  int64_t tokens() const { return rollout->sampled_tokens(); }
   // Tokens the model reads: prompt and response but for the last, after which nothing is predicted.
-  int64_t length() const { return tokens() + static_cast<int64_t>(rollout->prompt_tokens.size()) - 1; }
+  int64_t length() const {
+    return static_cast<int64_t>(rollout->tokens.size() + rollout->prompt_tokens.size()) - 1;
+  }
 };
 
 struct MicroBatch {
   std::span<const TrainSample> samples;
-  PackedBatch packed;       // N tokens; its rows [R] predict the response tokens
+  PackedBatch packed;       // N tokens; its rows [R] predict the sampled tokens
   at::Tensor targets;       // [R] int64: those tokens
   RecordedTokens recorded;  // [R]
   Routing routing;          // by sparse layer [N, experts_per_token]; empty where none was recorded

@@ -144,7 +144,11 @@ void DecisionLog::Describe(int64_t step, const Experience& experience) {
     record.delta = loss_.terms.rule.delta;
     const auto columns = static_cast<size_t>(rollout.support.columns);
     const std::vector<float>& anchor = sample.anchor.empty() ? rollout.support.logprobs : sample.anchor;
-    for (size_t t = 0; t < rollout.tokens.size(); ++t) {
+    for (const Span& span : rollout.Spans()) {
+      record.spans.push_back({span.begin, span.end, std::string(SpanSource(span)), span.weight_version});
+    }
+    const auto sampled = static_cast<size_t>(sample.tokens());
+    for (size_t t = 0; t < sampled; ++t) {
       const std::vector<double> mu = Widen(std::span(anchor).subspan(t * columns, columns));
       const std::vector<double> pi = Widen(std::span(chosen.policy).subspan(t * columns, columns));
       const TokenView view{

@@ -198,7 +198,7 @@ std::vector<std::vector<TrainSample>> Learner::MakeGroups(const Experience& expe
     metrics->AddSpread("critic/advantages", advantages[i]);
     const bool cut = config_.algorithm.drop_truncated && rollout.finish == FinishReason::kLength;
     const bool skipped = config_.algorithm.skip_equal_groups && equal[i];
-    if (rollout.finish == FinishReason::kFailed || rollout.tokens.empty() || cut || skipped) continue;
+    if (rollout.finish == FinishReason::kFailed || rollout.sampled_tokens() == 0 || cut || skipped) continue;
     groups.back().push_back({.rollout = &rollout, .advantage = advantages[i]});
   }
   std::erase_if(groups, [](const auto& samples) { return samples.empty(); });

@@ -84,7 +84,7 @@ MinibatchShare TakeShare(std::span<TrainSample> minibatch, const StepLoss& loss,
 StepSums AccumulateShare(const Model& model, Optimizer& optimizer, const MinibatchShare& share,
                          const StepLoss& loss, const DecisionVisitor& visit = {});
 
-// What a model, at loss.temperature, makes of the responses' recorded supports: called with every
+// What a model, at loss.logits.temperature, makes of the responses' recorded supports: called with every
 // micro-batch, split as AccumulateMinibatch would split these samples, so that the numbers are those of the
 // loss.
 using ScoreVisitor = std::function<void(const MicroBatch&, const LogProbs&)>;

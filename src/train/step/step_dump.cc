@@ -24,8 +24,8 @@ Json ToJson(const TrainSample& sample) {
     logprobs.push_back(std::isfinite(value) ? Json(value) : Json());
   }
   Json sampled = Json::array();
-  for (size_t t = 0; t < rollout.tokens.size(); ++t) {
-    sampled.push_back(rollout.support.logprobs[t * static_cast<size_t>(rollout.support.columns)]);
+  for (int64_t t = 0; t < sample.tokens(); ++t) {
+    sampled.push_back(rollout.support.logprobs[static_cast<size_t>(t * rollout.support.columns)]);
   }
   return {{"prompt", rollout.prompt_tokens},
           {"response", rollout.tokens},

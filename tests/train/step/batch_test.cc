@@ -69,6 +69,21 @@ TEST(MakeMicroBatch, LeavesPromptsThatAreShortForTheirResponses) {
   EXPECT_TRUE(MakeMicroBatch(samples, weights, true, at::kCPU).packed.shared.empty());
 }
 
+TEST(MakeMicroBatch, LearnsFromSampledSpansAlone) {
+  Rollout rollout = MakeRollout({1, 2}, {3, 4, 50, 51, 5});
+  rollout.spans = {{0, 2, true, 0}, {2, 4, false, 0}, {4, 5, true, 0}};
+  rollout.support.ids = {3, 4, 5};
+  rollout.support.logprobs = {-1, -2, -3};
+  const std::vector<TrainSample> samples = {{.rollout = &rollout, .advantage = 1}};
+  const MicroBatch batch = MakeMicroBatch(samples, std::vector<float>(3, 1), false, at::kCPU);
+  using List = std::vector<int64_t>;
+  EXPECT_EQ(samples[0].tokens(), 3);
+  EXPECT_EQ(Values(batch.packed.tokens), (List{1, 2, 3, 4, 50, 51}));
+  EXPECT_EQ(Values(batch.packed.rows), (List{1, 2, 5}));
+  EXPECT_EQ(Values(batch.targets), (List{3, 4, 5}));
+  EXPECT_EQ(batch.recorded.support_ids.size(0), 3);
+}
+
 TEST(MakeMicroBatch, TakesTheAnchorTheReferenceAndTheFactorsOfItsSamples) {
   Rollout first = MakeRollout({1}, {2, 3}), second = MakeRollout({4, 5}, {6});
   for (Rollout* rollout : {&first, &second}) {
