@@ -60,8 +60,8 @@ struct ResponseRecord {
   std::string finish;  // FinishReasonName
   std::string rule;    // FormatRule
   double delta = 0;
-  std::vector<SpanRecord> spans;    // of the whole response
-  std::vector<TokenRecord> tokens;  // the sampled ones
+  std::vector<TokenRecord> tokens;     // the sampled ones
+  std::vector<SpanRecord> spans = {};  // of the whole response
 };
 
 // Bytes of a token, for texts.

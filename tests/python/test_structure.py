@@ -8,7 +8,8 @@ from conftest import ROOT
 
 # In this order each room may include itself and those before it.
 ROOMS = (
-    "base mask trajectory family formats text data reward config metrics kernels ops model rollout eval train analysis report cli"
+    "base mask trajectory family formats text data reward config metrics kernels ops model rollout eval train analysis "
+    "report cli"
 ).split()
 FIRST_WITH_TORCH = "ops"
 TORCH = re.compile(r'#include\s+[<"](torch|ATen|c10)/')
