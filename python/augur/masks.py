@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -93,11 +94,15 @@ class Decision(NamedTuple):
     divergence: torch.Tensor
     """What proximity compares with delta: the divergence, |ratio - 1| for a ratio window, 0 for no mask."""
     direction: torch.Tensor
-    """ratio - 1, or the predicted change of the divergence per unit step; outward when its product with A is > 0."""
+    """ratio - 1, the predicted change of the divergence per unit step, or the sign of A where every update counts as
+    outward; outward when its product with A is > 0."""
     keep: torch.Tensor
     """bool: the token's gradient passes."""
     flags: torch.Tensor
     """uint8 bits: 1 keep, 2 outside, 4 outward, 8 criteria disagree, 16 mass above 1, 32 no support, 64 ratio cut."""
+    coefficient: torch.Tensor | None = None
+    """What multiplies A grad log pi of the sampled token: the ratio or the rule's function of it, 0 where the token is
+    not kept. None where a loss has decided."""
 
     @property
     def outside(self) -> torch.Tensor:
@@ -123,6 +128,12 @@ def rule_text(rule: MaskRule | str) -> str:
     return rule if isinstance(rule, str) else rule.text
 
 
+def only_masks(rule: MaskRule) -> bool:
+    """Whether the rule does no more than drop tokens by what it finds of each: what a loss of another program follows.
+    A ratio_cap is apart."""
+    return (rule.weight, rule.penalty, rule.scope) == ("ratio", "none", "token") and rule.direction != "second_order"
+
+
 def check_numbers(**numbers: float | None) -> None:
     """The operators would refuse what is no number in words of torch's."""
     for name, number in numbers.items():
@@ -136,7 +147,7 @@ def check_numbers(**numbers: float | None) -> None:
         raise ValueError(f"{name}: is {a(type(number).__name__)}; pass a {'whole ' if whole else ''}number")
 
 
-_OPTIONAL = ("tail_square", "weights", "bias", "reference_logprobs")
+_OPTIONAL = ("tail_square", "tail_cube", "weights", "bias", "reference_logprobs")
 
 
 def check_tensors(**tensors: torch.Tensor | None) -> None:
@@ -159,21 +170,37 @@ def decide(
     advantages: torch.Tensor,
     vocab_size: int,
     tail_square: torch.Tensor | None = None,
+    tail_cube: torch.Tensor | None = None,
+    lengths: torch.Tensor | Sequence[int] | None = None,
     *,
     validate: bool = True,
 ) -> Decision:
-    """Decides for each token whether its update may pass.
+    """Decides for each token whether its update may pass, and how large it is.
 
     behaviour, policy: [T, M] log-probs over the support at the sampling temperature; column 0 is the sampled token,
     unused columns of `behaviour` hold -inf. advantages: [T]. tail_square: [T], the policy's sum of squared
-    probabilities outside the support, needed by the exact tail. A token whose column 0 is -inf has no support: it
-    is not kept. With `validate`, recorded values are checked, which on CUDA waits for the device. Without it, wrong
-    values give wrong decisions.
+    probabilities outside the support, needed by the exact tail; tail_cube: that of the cubes, needed by
+    predictive-kl-second-order. lengths: the number of tokens of each response, in order, needed by rules with a
+    statistic of the response (gspo, trm, cppo, ...), which are decided on the CPU. A token whose column 0 is -inf has
+    no support: it is not kept. With `validate`, recorded values are checked, which on CUDA waits for the device.
+    Without it, wrong values give wrong decisions.
     """
-    check_tensors(behaviour=behaviour, policy=policy, advantages=advantages, tail_square=tail_square)
+    if lengths is not None and not isinstance(lengths, torch.Tensor):
+        lengths = torch.as_tensor(lengths)
+    check_tensors(
+        behaviour=behaviour, policy=policy, advantages=advantages, tail_square=tail_square, tail_cube=tail_cube
+    )
     check_numbers(vocab_size=vocab_size)
     return Decision(
         *torch.ops.augur.decide(
-            behaviour, policy.detach(), advantages, vocab_size, tail_square, rule_text(rule), validate
+            behaviour,
+            policy.detach(),
+            advantages,
+            vocab_size,
+            tail_square,
+            rule_text(rule),
+            validate,
+            tail_cube,
+            lengths,
         )
     )

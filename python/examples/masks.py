@@ -3,6 +3,7 @@
 import torch
 
 import augur
+from augur.masks import only_masks
 
 torch.manual_seed(7)
 TOKENS, VOCAB, K = 4096, 1000, 20
@@ -21,7 +22,7 @@ advantages = torch.where(torch.rand(TOKENS) < 0.5, 1.0, -1.0)
 
 print(f"{TOKENS} tokens, vocabulary {VOCAB}, top {K} recorded\n")
 print(f"{'mask':<26} {'outside':>8} {'masked':>8} {'disagree':>9} {'gradient kept':>14}")
-for name in augur.MaskRule.presets():
+for name in filter(lambda name: only_masks(augur.MaskRule.preset(name)), augur.MaskRule.presets()):
     logits = policy_logits.clone().requires_grad_()
     out = augur.policy_loss(name, logits, ids, logprobs, advantages)
     out.loss.backward()

@@ -172,6 +172,12 @@ void CheckAnalyzable(const RlConfig& config) {
     throw Error("algorithm.loss", "analyze compares masks, and this loss has none",
                 "set algorithm.loss=masked");
   }
+  const MaskRule& rule = config.mask.rule;
+  if (rule.scope != Scope::kToken || rule.weight != Weight::kRatio || rule.penalty != Penalty::kNone ||
+      rule.direction == Direction::kSecondOrder) {
+    throw Error("mask", "analyze compares masks token by token, and this rule does more",
+                "set mask=predictive-kl-exact or another rule that masks");
+  }
   if (config.algorithm.kl_coef != 0 || config.algorithm.entropy_bonus != 0) {
     throw Error("algorithm", "analyze needs a loss that is the masked surrogate alone",
                 "set algorithm.kl_coef=0 and algorithm.entropy_bonus=0");

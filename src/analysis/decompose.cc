@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mask/coefficient.h"
 #include "mask/reference.h"
 #include "ops/head/log_probs.h"
 
@@ -135,10 +136,11 @@ ChangeParts DecomposeChange(const Model& model, const StepLoss& loss, Proximity 
   const at::Tensor sampled = policy.select(0, 0);
   const double log_ratio = sampled.item<double>() - support.behaviour[0].item<double>();
   const double ratio = std::exp(std::clamp(log_ratio, -kLogRatioLimit, kLogRatioLimit));
-  const double cut = loss.terms.rule.ratio_cap > 0 ? std::min(ratio, loss.terms.rule.ratio_cap) : ratio;
+  const double mu = std::exp(support.behaviour[0].item<double>());
+  const double coefficient = Coefficient(loss.terms.rule, ratio, mu, place.sample->advantage);
   const int64_t vocab_size = loss.logits.vocab_size > 0 ? loss.logits.vocab_size : model.head.size(0);
   const at::Tensor slope = GradientOf(model, WithSlopeOf(divergence, now, support, vocab_size));
-  const at::Tensor own = GradientOf(model, sampled * (-place.weight * cut * place.sample->advantage));
+  const at::Tensor own = GradientOf(model, sampled * (-place.weight * coefficient * place.sample->advantage));
   const at::NoGradGuard no_grad;
   const auto part = [&](const at::Tensor& term) { return at::dot(slope, term).item<double>(); };
   ChangeParts parts;

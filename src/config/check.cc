@@ -92,8 +92,24 @@ void CheckRollout(const RolloutSection& rollout, const Places& places) {
 
 // The mask's divergences need more of the distribution than the sampled token.
 bool NeedsSupport(const MaskRule& rule) {
-  return IsDivergence(rule.proximity) &&
-         (rule.support == Support::kTopK || rule.direction == Direction::kPredicted);
+  return IsDivergence(rule.proximity) && (rule.support == Support::kTopK || Predicts(rule.direction));
+}
+
+// What decides by response does so before the loss, from a micro-batch that holds whole responses.
+void CheckTrains(MaskRule rule) {
+  if (rule.scope == Scope::kM2po) {
+    throw Error("mask.scope", "m2po decides by batch, and training sees one micro-batch at a time",
+                "choose another rule; augur.decide follows this one");
+  }
+  rule.scope = Scope::kToken;
+  CheckRuleOfLoss(rule);
+}
+
+void CheckMask(const RlConfig& config, const Places& places) {
+  AtPlace(places.Of("mask.preset"), [&] {
+    CheckRule(config.mask.rule);
+    if (config.algorithm.UsesMask()) CheckTrains(config.mask.rule);
+  });
 }
 
 void CheckAlgorithm(const RlConfig& config, const Places& places) {
@@ -148,6 +164,7 @@ void CheckConfig(const RlConfig& config, const Settings& settings, const std::st
   CheckData(config.data, places);
   CheckReward(config, places);
   CheckRollout(config.rollout, places);
+  CheckMask(config, places);
   CheckAlgorithm(config, places);
   CheckTrain(config, places);
   CheckSchedule(config.train.optimizer, config.train.steps, "train", places);

@@ -19,6 +19,7 @@ struct Arithmetic {
   static AUGUR_HOST_DEVICE Flags Bit(Mask mask, uint8_t bit) { return mask ? bit : 0; }
   static AUGUR_HOST_DEVICE R Exp(R x) { return std::exp(x); }
   static AUGUR_HOST_DEVICE R Log(R x) { return std::log(x); }
+  static AUGUR_HOST_DEVICE R Sqrt(R x) { return std::sqrt(x); }
   static AUGUR_HOST_DEVICE R Abs(R x) { return std::abs(x); }
 };
 

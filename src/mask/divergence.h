@@ -6,6 +6,7 @@
 //   Sums<R>                     what it adds up over the support: Add(atom), and nothing but values of type R
 //   Value(sums, tail)           D, never below 0
 //   Change(sums, tail, y)       the first-order change of D per unit step along the gradient of log pi(y)
+//   Curvature(sums, tail, y)    the second-order one, where it has been worked out
 //   GradientEverywhere(sums, tail), GradientAtAtom(tail, atom)
 //                               the gradient of D in the logits: the first times pi_j for every token j, plus
 //                               the second at each atom of the support
@@ -29,12 +30,15 @@ struct SupportSums {
   R count{};
   R mu{}, pi{};
   R square{};  // of pi^2
+  R cube{};    // of pi^3
   typename D::template Sums<R> own{};
 
   AUGUR_HOST_DEVICE void Add(const Atom<R>& atom) {  // but for `count`
     mu += atom.mu;
     pi += atom.pi;
-    square += atom.pi * atom.pi;
+    const R squared = atom.pi * atom.pi;
+    square += squared;
+    cube += squared * atom.pi;
     own.Add(atom);
   }
 };
@@ -44,6 +48,7 @@ template <typename R>
 struct Tail {
   R mu{}, pi{};
   R square{};  // its share of sum pi^2 under the rule's tail model
+  R cube{};    // and of sum pi^3
   Mask<R> clamped{};
 };
 

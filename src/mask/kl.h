@@ -38,6 +38,20 @@ struct Kl {
     return (y.pi - y.mu) + sums.own.coupling + (present ? per_mass * (tail.mu - tail.pi) : Splat<R>(0));
   }
 
+  // Var_pi(v) with v the gradient of log pi(y); the tail's log-prob moves with the variance inside it, too.
+  template <typename R>
+  static AUGUR_HOST_DEVICE R Curvature(const SupportSums<Kl, R>& sums, const Tail<R>& tail,
+                                       const Atom<R>& y) {
+    const R zero = Splat<R>(0);
+    const R mean = y.pi - sums.square - tail.square;
+    const R variance = y.pi - Splat<R>(2) * y.pi * y.pi + sums.cube + tail.cube - mean * mean;
+    const Mask<R> present = tail.pi > zero;
+    const R mass = present ? tail.pi : Splat<R>(1);
+    const R tail_mean = tail.square / mass;
+    const R inside = tail.cube / mass - tail_mean * tail_mean;
+    return variance - (present ? tail.mu * inside : zero);
+  }
+
   // Where the tail's logarithm is floored it no longer moves: only the head's mass pulls.
   template <typename R>
   static AUGUR_HOST_DEVICE R GradientEverywhere(const SupportSums<Kl, R>& sums, const Tail<R>& tail) {

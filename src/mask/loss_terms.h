@@ -17,13 +17,15 @@ inline constexpr std::array<std::string_view, 4> kNamesOf<ReferenceKl>{"none", "
 
 // A token of weight w adds w times the sum of these to the loss (TermsOf in kernels/head/surrogate_math.h).
 struct LossTerms {
-  MaskRule rule;             // -M r A
+  MaskRule rule;             // -c A, and its penalty
   double entropy_bonus = 0;  // -entropy_bonus * entropy of the token's distribution
   double kl_coef = 0;        // +kl_coef * reference_kl, the estimate of KL(pi || reference)
   ReferenceKl reference_kl = ReferenceKl::kNone;
 
-  // Whether a token adds to the loss that the rule gives nothing: one without advantage.
-  bool beyond_rule() const { return entropy_bonus != 0 || reference_kl != ReferenceKl::kNone; }
+  // Whether a token without advantage adds to the loss.
+  bool beyond_rule() const {
+    return rule.penalty != Penalty::kNone || entropy_bonus != 0 || reference_kl != ReferenceKl::kNone;
+  }
 };
 
 }  // namespace augur

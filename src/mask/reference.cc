@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "mask/coefficient.h"
 #include "mask/divergences.h"
 
 namespace augur {
@@ -25,29 +26,34 @@ struct Seen {
   Tail<double> tail;
 };
 
-// The tail's share of sum pi^2 under each model; `square` is the true one.
-double TailSquare(TailModel model, double pi_tail, double unseen, double square) {
+// The tail's share of sum pi^2 and sum pi^3 under each model; `square` and `cube` are the true ones.
+void SetTailPowers(TailModel model, double unseen, double square, double cube, Tail<double>* tail) {
+  const double pi = tail->pi;
   switch (model) {
     case TailModel::kAggregated:
-      return pi_tail * pi_tail;
+      tail->square = pi * pi, tail->cube = pi * pi * pi;
+      break;
     case TailModel::kUniform:
-      return pi_tail * pi_tail / unseen;
+      tail->square = pi * pi / unseen, tail->cube = pi * pi * pi / (unseen * unseen);
+      break;
     case TailModel::kExact:
-      return square;
+      tail->square = square, tail->cube = cube;
+      break;
   }
-  return 0;
 }
 
 template <typename D>
 Seen<D> See(Support support, TailModel model, const TokenView& token) {
   Seen<D> seen;
-  double folded_pi = 0, folded_square = 0;  // support entries that a binary support counts into the tail
+  // Support entries that a binary support counts into the tail.
+  double folded_pi = 0, folded_square = 0, folded_cube = 0;
   for (size_t i = 0; i < token.behaviour.size(); ++i) {
     if (token.behaviour[i] == kUnused) continue;
     const Atom<double> atom = AtomAt(token, i);
     if (support == Support::kBinary && i > 0) {
       folded_pi += atom.pi;
       folded_square += atom.pi * atom.pi;
+      folded_cube += atom.pi * atom.pi * atom.pi;
       continue;
     }
     seen.sums.count += 1;
@@ -59,7 +65,8 @@ Seen<D> See(Support support, TailModel model, const TokenView& token) {
   if (unseen > 0) {  // a support that is the whole vocabulary has no tail, whatever rounding leaves over
     seen.tail.mu = std::max(mu_rest, 0.0);
     seen.tail.pi = token.policy_tail ? *token.policy_tail + folded_pi : std::max(pi_rest, 0.0);
-    seen.tail.square = TailSquare(model, seen.tail.pi, unseen, token.tail_square + folded_square);
+    SetTailPowers(model, unseen, token.tail_square + folded_square, token.tail_cube + folded_cube,
+                  &seen.tail);
   }
   return seen;
 }
@@ -88,6 +95,11 @@ double ReferenceChange(Proximity proximity, Support support, TailModel tail, con
   });
 }
 
+double ReferenceCurvature(Support support, TailModel tail, const TokenView& token) {
+  const Seen<Kl> seen = See<Kl>(support, tail, token);
+  return Kl::Curvature(seen.sums, seen.tail, AtomAt(token, 0));
+}
+
 LogitGradient ReferenceGradient(Proximity proximity, Support support, const TokenView& token) {
   return WithDivergence(proximity, [&]<typename D>(D) {
     const Seen<D> seen = See<D>(support, TailModel::kAggregated, token);
@@ -114,18 +126,41 @@ TokenDecision DecideReference(const MaskRule& rule, const TokenView& token) {
   const double predicted = ReferenceChange(rule.proximity, rule.support, rule.tail, token);
   if (rule.proximity == Proximity::kRatio) {
     decision.divergence = std::abs(ratio_side);
-    decision.outside = ratio_side > rule.clip_high || ratio_side < -rule.clip_low;
+    const RatioBounds<double> bounds = BoundsOf(rule, std::exp(token.behaviour[0]));
+    decision.outside = ratio_side > bounds.high || ratio_side < -bounds.low;
   } else if (IsDivergence(rule.proximity)) {
     decision.divergence = ReferenceDivergence(rule.proximity, rule.support, token);
     decision.outside = decision.divergence > Threshold(rule, token.advantage);
   }
-  decision.direction = rule.direction == Direction::kRatio ? ratio_side : predicted;
+  const double coefficient = Coefficient(rule, decision.ratio, std::exp(token.behaviour[0]), token.advantage);
+  const double step = rule.eta * token.advantage * coefficient;
+  switch (rule.direction) {
+    case Direction::kRatio:
+      decision.direction = ratio_side;
+      break;
+    case Direction::kPredicted:
+      decision.direction = predicted;
+      break;
+    case Direction::kSecondOrder:
+      decision.direction = predicted + step / 2 * ReferenceCurvature(rule.support, rule.tail, token);
+      break;
+    case Direction::kAny:
+      decision.direction = SignOf(token.advantage);
+      break;
+  }
   decision.outward = token.advantage * decision.direction > 0;
   const bool dual_clipped = rule.dual_clip > 0 && token.advantage < 0 && decision.ratio > rule.dual_clip;
   decision.disagree = decision.outside && !dual_clipped &&
                       (token.advantage * ratio_side > 0) != (token.advantage * predicted > 0);
   decision.outside = decision.outside || dual_clipped;
-  decision.keep = !(decision.outside && (decision.outward || dual_clipped));
+  if (rule.direction == Direction::kSecondOrder) {
+    const double foreseen = decision.divergence + step * decision.direction;
+    const bool beyond = foreseen > Threshold(rule, token.advantage);
+    decision.keep = !((beyond && token.advantage != 0) || dual_clipped);
+  } else {
+    decision.keep = !(decision.outside && (decision.outward || dual_clipped));
+  }
+  if (decision.keep) decision.coefficient = coefficient;
   decision.mass_clamped = MassClamped(rule.support, token);
   return decision;
 }

@@ -24,13 +24,16 @@ struct TokenView {
   double tail_square = 0;
   // The policy's mass outside the support where it is known better than as one minus the rest.
   std::optional<double> policy_tail;
+  // Sum of cubes of the same probabilities; only Direction::kSecondOrder reads it, with the exact tail.
+  double tail_cube = 0;
 };
 
 struct TokenDecision {
   double ratio = 1;
   double divergence = 0;  // what proximity compares: the divergence, |ratio - 1|, or 0
-  double direction = 0;   // ratio - 1, or the predicted change
+  double direction = 0;   // ratio - 1, the predicted change, or the advantage's sign under any
   bool keep = true;
+  double coefficient = 0;  // of A grad log pi(sampled); 0 where the token is not kept
   bool outside = false;
   bool outward = false;       // advantage x direction > 0
   bool disagree = false;      // outside, and the ratio and the prediction would decide differently
@@ -43,6 +46,8 @@ TokenDecision DecideReference(const MaskRule& rule, const TokenView& token);
 // A divergence, its first-order change per unit step along the gradient of log pi(sampled), and its gradient.
 double ReferenceDivergence(Proximity proximity, Support support, const TokenView& token);
 double ReferenceChange(Proximity proximity, Support support, TailModel tail, const TokenView& token);
+// The second-order change of KL(mu || pi) along the same step.
+double ReferenceCurvature(Support support, TailModel tail, const TokenView& token);
 
 // In the logits: everywhere * pi_j for every token j of the vocabulary, plus at_atom[i] at entry i of the
 // support (0 at unused entries).

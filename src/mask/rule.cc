@@ -35,6 +35,30 @@ constexpr Preset kPresets[] = {
     {"predictive-reverse-kl-uniform", "proximity=reverse_kl tail=uniform"},
     {"predictive-reverse-kl-exact", "proximity=reverse_kl tail=exact"},
     {"predictive-kl-tight", "proximity=kl delta=0.05"},
+    {"predictive-kl-second-order", "proximity=kl direction=second_order tail=exact"},
+    {"dppo-topk-kl-any", "proximity=kl direction=any"},
+    {"ipo", "proximity=tv direction=any support=binary delta=0.1 penalty=log_ratio penalty_coef=0.001"},
+    {"icepop", "proximity=ratio direction=any clip_low=0.5 clip_high=4"},
+    {"mis-token", "proximity=ratio direction=any clip_low=0.5 clip_high=1"},
+    {"cispo", "proximity=none direction=ratio ratio_cap=1.28"},
+    {"tis", "proximity=none direction=ratio ratio_cap=2"},
+    {"ripo", "proximity=ratio direction=ratio window=ripo delta=0.05 clip_low=0.5 clip_high=9"},
+    {"dcpo", "proximity=ratio direction=ratio window=dcpo clip_low=0.16 clip_high=0.2"},
+    {"sapo", "proximity=none direction=ratio weight=sapo"},
+    {"spo", "proximity=none direction=ratio weight=spo"},
+    {"drpo", "proximity=none direction=ratio weight=drpo"},
+    {"topr", "proximity=none direction=ratio weight=topr"},
+    {"r2vpo", "proximity=none direction=ratio penalty=ratio penalty_coef=0.1"},
+    {"gspo", "proximity=ratio direction=ratio scope=gspo clip_low=0.0003 clip_high=0.0004"},
+    {"gmpo", "proximity=ratio direction=ratio scope=gmpo clip_low=0.4 clip_high=0.4"},
+    {"mis-sequence", "proximity=ratio direction=any scope=mis_sequence clip_low=0.5 clip_high=1"},
+    {"mis-geometric", "proximity=ratio direction=any scope=mis_geometric clip_low=0.001 clip_high=0.001"},
+    {"trm", "proximity=none direction=any scope=trm delta=2.5"},
+    {"opsm", "proximity=none direction=any scope=opsm delta=0.0001"},
+    {"vaco", "proximity=none direction=ratio scope=vaco"},
+    {"vespo", "proximity=none direction=any scope=vespo tau_positive=3 tau_negative=2"},
+    {"cppo", "proximity=none direction=ratio scope=cppo"},
+    {"m2po", "proximity=none direction=ratio scope=m2po delta=0.04"},
 };
 
 // Calls visit(name, value) with every field of a rule.
@@ -109,6 +133,35 @@ void Assign(std::string_view name, std::string_view text, MaskRule* rule) {
   });
 }
 
+// Those of whole responses compare their ratio with clip_low and clip_high.
+bool ScopeReadsClip(Scope scope) {
+  return scope == Scope::kGspo || scope == Scope::kGmpo || scope == Scope::kMisSequence ||
+         scope == Scope::kMisGeometric;
+}
+
+void CheckScope(const MaskRule& rule) {
+  if (rule.scope == Scope::kToken) return;
+  const std::string_view name = NameOf(rule.scope);
+  const Proximity wanted = ScopeReadsClip(rule.scope) ? Proximity::kRatio : Proximity::kNone;
+  if (rule.proximity != wanted) {
+    throw Error("mask.proximity",
+                fmt::format("is {}, and scope {} decides otherwise", NameOf(rule.proximity), name),
+                fmt::format("set it to {}, or begin with the preset of that name", NameOf(wanted)));
+  }
+  const auto refuse = [&](bool set, std::string_view field) {
+    if (!set) return;
+    throw Error(fmt::format("mask.{}", field),
+                fmt::format("is a choice for each token, and scope is {}", name),
+                "leave it out, or set scope to token");
+  };
+  refuse(rule.window != RatioWindow::kFixed, "window");
+  refuse(rule.weight != Weight::kRatio, "weight");
+  refuse(rule.penalty != Penalty::kNone, "penalty");
+  refuse(rule.dual_clip > 0, "dual_clip");
+  refuse(rule.ratio_cap > 0, "ratio_cap");
+  refuse(rule.delta_negative > 0, "delta_negative");
+}
+
 // The next word of a text whose words are separated by spaces or commas, or an empty one.
 std::string_view TakeWord(std::string_view* text) {
   constexpr std::string_view kSeparators = " ,";
@@ -142,8 +195,14 @@ std::string RuleFieldText(const MaskRule& rule, std::string_view name) {
 }
 
 void SetRuleField(std::string_view name, std::string_view text, MaskRule* rule) {
-  Assign(name, text, rule);
-  CheckRule(*rule);
+  MaskRule changed = *rule;
+  Assign(name, text, &changed);
+  ForEachField(changed, [&](std::string_view field, const auto& value) {
+    if constexpr (!std::is_enum_v<std::remove_cvref_t<decltype(value)>>) {
+      if (field == name) CheckNumber(FieldNamed(name), value);
+    }
+  });
+  *rule = changed;
 }
 
 void CheckRule(const MaskRule& rule) {
@@ -156,10 +215,47 @@ void CheckRule(const MaskRule& rule) {
     throw Error("mask.outside_budget", "sets delta, and this rule has no divergence to compare with it",
                 fmt::format("set proximity to {}, or outside_budget to 0", OneOf(kDivergenceNames)));
   }
+  if (rule.direction == Direction::kSecondOrder && rule.proximity != Proximity::kKl) {
+    throw Error("mask.direction",
+                "second_order needs the curvature of KL, and this rule has another proximity",
+                "set proximity to kl, or direction to predicted");
+  }
+  if (rule.window != RatioWindow::kFixed && rule.proximity != Proximity::kRatio) {
+    throw Error("mask.window", "sets the bounds of the ratio, and this rule compares none with them",
+                "set proximity to ratio, or window to fixed");
+  }
+  if ((rule.penalty == Penalty::kNone) != (rule.penalty_coef == 0)) {
+    throw Error("mask.penalty_coef",
+                fmt::format("is {} while penalty is {}", rule.penalty_coef, NameOf(rule.penalty)),
+                "set both, or neither");
+  }
+  if (rule.ratio_cap > 0 && rule.weight != Weight::kRatio) {
+    throw Error("mask.ratio_cap", fmt::format("cuts the ratio, and weight is {}", NameOf(rule.weight)),
+                "set one of the two");
+  }
+  CheckScope(rule);
   if (rule.outside_budget > 0 && rule.delta_negative > 0) {
     throw Error("mask.outside_budget", "sets one delta for all tokens, and delta_negative is a second",
                 "set one of the two to 0");
   }
+}
+
+void CheckRuleOfLoss(const MaskRule& rule) {
+  if (rule.direction == Direction::kSecondOrder && rule.tail == TailModel::kExact) {
+    throw Error("mask.tail", "the loss does not follow second_order with the exact tail; augur.decide does",
+                "set tail to uniform or aggregated");
+  }
+  if (rule.scope != Scope::kToken) {
+    throw Error(
+        "mask.scope",
+        fmt::format("the loss does not follow {}; augur.decide and the trainer do", NameOf(rule.scope)),
+        "choose a rule that decides token by token; docs/rules.md lists them");
+  }
+}
+
+bool ReadsDelta(const MaskRule& rule) {
+  if (rule.scope == Scope::kToken) return IsDivergence(rule.proximity) || rule.window == RatioWindow::kRipo;
+  return !ScopeReadsClip(rule.scope) && rule.scope != Scope::kVespo;
 }
 
 std::span<const std::string_view> PresetNames() {

@@ -28,8 +28,8 @@ TORCH_LIBRARY(augur, m) {
   const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
   m.def(
       "decide(Tensor behaviour, Tensor policy, Tensor advantages, SymInt vocab_size, Tensor? tail_square, "
-      "str rule, "
-      "bool validate) -> (Tensor ratio, Tensor divergence, Tensor direction, Tensor keep, Tensor flags)",
+      "str rule, bool validate, Tensor? tail_cube=None, Tensor? lengths=None) -> (Tensor ratio, "
+      "Tensor divergence, Tensor direction, Tensor keep, Tensor flags, Tensor coefficient)",
       tags);
   const std::string policy_loss =
       "policy_loss(Tensor logits, " + kLossArguments + ") -> (" + kLossOutputs +

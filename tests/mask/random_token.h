@@ -28,7 +28,7 @@ struct FullToken {
   double advantage = 1;
 
   std::vector<double> behaviour, policy;  // over the support, filled by Gather()
-  double tail_square = 0;
+  double tail_square = 0, tail_cube = 0;
 
   void Gather() {
     const auto log_mu = LogSoftmax(behaviour_logits), log_pi = LogSoftmax(policy_logits);
@@ -38,15 +38,17 @@ struct FullToken {
       behaviour.push_back(log_mu[id]);
       policy.push_back(log_pi[id]);
     }
-    tail_square = 0;
+    tail_square = tail_cube = 0;
     for (size_t i = 0; i < log_pi.size(); ++i) {
-      if (std::ranges::find(support, static_cast<int>(i)) == support.end())
-        tail_square += std::exp(2 * log_pi[i]);
+      if (std::ranges::find(support, static_cast<int>(i)) != support.end()) continue;
+      tail_square += std::exp(2 * log_pi[i]);
+      tail_cube += std::exp(3 * log_pi[i]);
     }
   }
 
   TokenView View() const {
-    return {behaviour, policy, advantage, static_cast<int64_t>(policy_logits.size()), tail_square, {}};
+    const auto vocab = static_cast<int64_t>(policy_logits.size());
+    return {behaviour, policy, advantage, vocab, tail_square, {}, tail_cube};
   }
 };
 

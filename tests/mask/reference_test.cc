@@ -134,6 +134,49 @@ TEST(Reference, TheOtherTailsAreDerivativesOnTheSupportTheyModel) {
   }
 }
 
+// The second derivative along the gradient of log pi(sampled), which stays what it is at the start.
+double MeasuredCurvature(const FullToken& token) {
+  constexpr double kStep = 1e-3;
+  const auto at = [&](double step) { return DivergenceAfterStep(token, Proximity::kKl, step); };
+  return (at(kStep) - 2 * at(0) + at(-kStep)) / (kStep * kStep);
+}
+
+TEST(Reference, TheCurvatureIsTheSecondDerivativeOnTheFullSoftmax) {
+  std::mt19937_64 random(3);
+  for (int trial = 0; trial < 300; ++trial) {
+    const FullToken token = RandomToken(random, 50 + trial, 20, 1.5, 0.5);
+    const double measured = MeasuredCurvature(token);
+    const double computed = ReferenceCurvature(Support::kTopK, TailModel::kExact, token.View());
+    EXPECT_NEAR(computed, measured, 1e-6 * std::abs(measured) + 1e-7) << trial;
+  }
+}
+
+TEST(Reference, TheOtherTailsHaveTheCurvatureOfTheSupportTheyModel) {
+  std::mt19937_64 random(4);
+  for (int trial = 0; trial < 200; ++trial) {
+    const FullToken token = RandomToken(random, 30 + trial, 20, 1.0, 0.5);
+    for (const TailModel tail : {TailModel::kAggregated, TailModel::kUniform}) {
+      const double measured = MeasuredCurvature(Reduced(token, tail));
+      const double computed = ReferenceCurvature(Support::kTopK, tail, token.View());
+      EXPECT_NEAR(computed, measured, 1e-6 * std::abs(measured) + 1e-7) << trial;
+    }
+  }
+}
+
+TEST(Reference, TheSecondOrderForeseesTheDivergenceAfterAStep) {
+  std::mt19937_64 random(5);
+  MaskRule rule = PresetRule("predictive-kl-second-order");
+  rule.eta = 0.02;
+  for (int trial = 0; trial < 300; ++trial) {
+    FullToken token = RandomToken(random, 100, 20, 1.5, 0.5);
+    const TokenDecision decision = DecideReference(rule, token.View());
+    const double step = rule.eta * token.advantage * decision.ratio;
+    if (std::abs(step) > 0.2) continue;
+    const double after = DivergenceAfterStep(token, Proximity::kKl, step);
+    EXPECT_NEAR(decision.divergence + step * decision.direction, after, std::abs(step * step * step));
+  }
+}
+
 TEST(Reference, TheLocalTermHasTheSignOfTheRatio) {
   std::mt19937_64 random(3);
   for (int trial = 0; trial < 1000; ++trial) {

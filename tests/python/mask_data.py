@@ -2,6 +2,12 @@
 
 import torch
 
+from augur import MaskRule
+from augur.masks import only_masks
+
+# The presets that do no more than mask tokens, perhaps with a cap on the ratio: every loss takes them.
+MASKS = [name for name in MaskRule.presets() if only_masks(MaskRule.preset(name))]
+
 
 def record_support(logits, k, drift, generator):
     """Support ids and log-probs of a behaviour policy that differs from the logits by noise of size `drift`."""

@@ -129,6 +129,7 @@ class Case:
 SHOW = {"log.tokens": 100, "algorithm.entropy_bonus": 1e-6, "train.minibatch": 0}
 # Updates far enough from the rollout that masks act.
 FAR = {"train.minibatch": 1, "train.epochs": 2, "train.lr": 0.05, "mask.delta": 0.01}
+SECOND_ORDER = {"mask.direction": "second_order", "mask.tail": "uniform"}
 SCHEDULE = {"train.steps": 3, "train.schedule": "cosine"}
 NEAR = FAR | {"train.lr": 0.003, "algorithm.loss": "gspo"}
 # Much for the backward to keep, and every token has a gradient.
@@ -212,6 +213,18 @@ TRAIN = {
     "mask.clip_high": Case(0.28, 0.01, figure("mask/outside"), FAR | {"mask.preset": "clip"}),
     "mask.ratio_cap": Case(0, 1.01, figure("mask/ratio_cut"), FAR),
     "mask.dual_clip": Case(0, 1.001, figure("mask/masked"), FAR),
+    "mask.window": Case("fixed", "ripo", figure("mask/outside"), FAR | {"mask.preset": "clip"}),
+    "mask.eta": Case(0.1, 10, figure("mask/masked"), FAR | SECOND_ORDER),
+    "mask.weight": Case("ratio", "sapo", weights, FAR),
+    "mask.tau_positive": Case(1, 2, weights, FAR | {"mask.preset": "sapo"}),
+    "mask.tau_negative": Case(1.05, 2, weights, FAR | {"mask.preset": "sapo"}),
+    "mask.epsilon": Case(12.5, 1, weights, FAR | {"mask.preset": "spo"}),
+    "mask.penalty": Case("log_ratio", "ratio", weights, FAR | {"mask.preset": "ipo"}),
+    "mask.penalty_coef": Case(0.001, 0.1, weights, FAR | {"mask.preset": "ipo"}),
+    "mask.scope": Case("token", "mis_geometric", figure("mask/divergence"), FAR | {"mask.preset": "icepop"}),
+    "mask.delta_mean": Case(0.01, 0.0001, figure("mask/masked"), FAR | {"mask.preset": "trm", "mask.delta": 100}),
+    "mask.position_floor": Case(0.8, 0.1, figure("mask/divergence"), FAR | {"mask.preset": "cppo", "mask.delta": 0.15}),
+    "mask.prefix_budget": Case(0.02, 1e-9, figure("mask/masked"), FAR | {"mask.preset": "cppo", "mask.delta": 0.02}),
     "mask.outside_budget": Case(0, 0.5, names_of_figures("mask/delta"), FAR),
     "algorithm.advantage": Case("grpo", "rloo", figure("critic/advantages/max")),
     "algorithm.aggregation": Case("token-mean", "token-sum", figure("actor/grad_norm")),

@@ -6,9 +6,9 @@ from torch.utils.checkpoint import checkpoint
 
 import augur
 from augur import MaskRule
-from mask_data import make_advantages, make_head_batch, record_support
+from mask_data import MASKS, make_advantages, make_head_batch, record_support
 
-RULES = [MaskRule.preset(name) for name in MaskRule.presets()] + [
+RULES = [MaskRule.preset(name) for name in MASKS] + [
     MaskRule(support="binary", direction="ratio", delta=0.05),
     MaskRule(delta=0.05, delta_negative=0.3, ratio_cap=1.2),
     MaskRule(dual_clip=1.5),

@@ -11,6 +11,8 @@ from transformers import AutoModelForCausalLM
 import train_truth
 from augur import MaskRule
 from conftest import run_augur
+from mask_data import MASKS
+from rule_truth import PENALTIES, TRUTH
 from train_runs import make_policy, write_config
 
 DEFAULTS = dict(advantage="grpo", aggregation="token-mean", loss="masked", mask="predictive-kl-aggregated")
@@ -67,7 +69,7 @@ def options_of(case, delta=TIGHT, **more):
     rule = dataclasses.replace(rule, delta=delta)
     return dict(
         aggregation=case["aggregation"], loss=case["loss"], rule=rule, horizon=8, temperature=1.0, clip_low=0.2,
-        clip_high=0.28, tis_cap=2.0, entropy_bonus=0.0, kl_coef=0.0, kl="k3",
+        clip_high=0.28, tis_cap=2.0, entropy_bonus=0.0, kl_coef=0.0, kl="k3", truth=None, penalty=torch.zeros_like,
     ) | more  # fmt: skip
 
 
@@ -123,13 +125,44 @@ def test_every_aggregation(policy, tmp_path, kind):
     check_updates(before, updates, options_of(case))
 
 
-@pytest.mark.parametrize("name", MaskRule.presets())
+@pytest.mark.parametrize("name", [name for name in MASKS if MaskRule.preset(name).ratio_cap is None])
 def test_every_mask(policy, tmp_path, name):
     case = DEFAULTS | dict(mask=name)
     delta = TIGHT / 20 if name == "dppo-binary-tv" else TIGHT  # single tokens of this model move by less
     before, updates = dump_step(policy, tmp_path, case, mask__delta=delta)
     masked = check_updates(before, updates, options_of(case, delta))
-    assert masked == 0 if name == "none" else masked > 0
+    wide = ("none", "icepop", "mis-token")  # no ratio of this step is that far from 1
+    assert masked == 0 if name in wide else masked > 0
+
+
+OTHERS = [name for name in MaskRule.presets() if name in TRUTH and MaskRule.preset(name).scope != "m2po"]
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if name not in MASKS and "second" not in name])
+def test_every_rule_with_a_coefficient_of_its_own(policy, tmp_path, name):
+    """By its formula in rule_truth.py, with the thresholds of the preset."""
+    case = DEFAULTS | dict(mask=name)
+    rule = MaskRule.preset(name)
+    before, updates = dump_step(policy, tmp_path, case, mask__delta=rule.delta)
+    more = dict(truth=TRUTH[name], penalty=PENALTIES.get(name, torch.zeros_like))
+    check_updates(before, updates, options_of(case, rule.delta, **more))
+
+
+@pytest.mark.parametrize("name", ["icepop", "mis-token"])
+def test_a_mask_on_both_sides_of_the_ratio(policy, tmp_path, name):
+    case, clips = DEFAULTS | dict(mask=name), dict(clip_low=0.01, clip_high=0.01)
+    before, updates = dump_step(policy, tmp_path, case, **{f"mask__{key}": value for key, value in clips.items()})
+    options = options_of(case)
+    options["rule"] = dataclasses.replace(options["rule"], **clips)
+    assert check_updates(before, updates, options) > 0
+
+
+@pytest.mark.parametrize("name", ["cispo", "tis"])
+def test_a_preset_that_caps_the_ratio_is_the_loss_of_that_name(policy, tmp_path, name):
+    case = DEFAULTS | dict(mask=name)
+    before, updates = dump_step(policy, tmp_path, case, mask__ratio_cap=1.02)
+    more = dict(loss=name, clip_high=0.02, tis_cap=1.02)
+    check_updates(before, updates, options_of(case, **more))
 
 
 @pytest.mark.parametrize("loss", ["gspo", "cispo", "tis"])

@@ -3,7 +3,10 @@ Augur; float64 unless asked otherwise."""
 
 import math
 
+import numpy as np
 import torch
+
+from rule_truth import Batch
 
 
 def advantages(kind: str, rewards: list[float], groups: list[int], lengths: list[int]) -> list[float]:
@@ -78,7 +81,7 @@ def keeps(rule, log_pi, ids, log_mu, advantage) -> bool:
     else:
         d, change = divergence_and_change(rule, log_pi, ids, log_mu, advantage)
         outside = d > rule.delta
-    direction = change if rule.direction == "predicted" else ratio - 1
+    direction = {"predicted": change, "ratio": ratio - 1, "any": advantage}[rule.direction]
     if rule.dual_clip and advantage < 0 and ratio > rule.dual_clip:
         return False
     return not (outside and advantage * direction > 0)
@@ -109,6 +112,15 @@ def minibatch_loss(samples, logits_of, options):
             live = s.detach() * (chosen - chosen.detach()).exp()  # gradient s * grad log pi_t, value s
             clipped = s > 1 + options["clip_high"] if advantage > 0 else s < 1 - options["clip_low"]
             terms = torch.zeros_like(live) if clipped else -live * advantage
+        elif options.get("truth"):
+            logprobs = torch.nan_to_num(log_mu, nan=-torch.inf).double().numpy()
+            policy = log_pi.detach().double().gather(1, ids.long().clamp(min=0)).numpy()
+            zeros, signs = np.zeros(len(ids)), np.full(len(ids), advantage)
+            batch = Batch(logprobs, policy, signs, log_pi.shape[1], zeros, zeros, [len(ids)])
+            answer = options["truth"](batch)
+            masked += int((~answer.keep).sum())
+            terms = -torch.from_numpy(answer.coefficient) * advantage * (1 + chosen - chosen.detach())
+            terms = terms + options["penalty"](chosen - log_mu[:, 0])
         elif loss in ("cispo", "tis"):
             cap = 1 + options["clip_high"] if loss == "cispo" else options["tis_cap"]
             factor = ratio.detach().clamp(max=cap)

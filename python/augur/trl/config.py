@@ -8,7 +8,7 @@ from typing import NoReturn
 from trl import GRPOConfig
 
 from augur import guards
-from augur.masks import MaskRule
+from augur.masks import MaskRule, only_masks
 
 NO_CLIP = 1e9
 _COLOCATE_LIMIT = 20  # vLLM's default for max_logprobs, which TRL leaves alone in colocate mode
@@ -35,6 +35,8 @@ class MaskFields:
         if not isinstance(self.mask_rule, MaskRule | str):
             self.refuse("mask_rule", "give an augur.MaskRule or a preset's name: 'predictive-kl-exact'")
         rule = self.mask_rule if isinstance(self.mask_rule, MaskRule) else MaskRule.preset(self.mask_rule)
+        if not only_masks(rule):
+            self.refuse("mask_rule", "TRL's loss follows rules that mask tokens by their own divergence or ratio alone")
         self.mask_rule = rule.text  # as text it can be logged and saved
         return rule
 

@@ -13,13 +13,21 @@ import verl.utils.config
 from omegaconf import DictConfig, OmegaConf
 
 from augur import guards
-from augur.masks import MaskRule
+from augur.masks import MaskRule, only_masks
 
 # Loss modes and the presets behind them; `augur` alone is the paper's rule. A preset that differs from another in delta
 # alone has no mode: delta comes from clip_ratio_low and clip_ratio_high.
 _TIGHT = "augur_predictive_kl_tight"
+_PRESETS = {f"augur_{name.replace('-', '_')}": name for name in MaskRule.presets()}
+
+
+def _is_mask(rule: MaskRule) -> bool:
+    """Whether the coefficient of a token is its ratio or 0, which is what goes into verl's loss."""
+    return rule.ratio_cap is None and only_masks(rule)
+
+
 LOSS_MODES = {"augur": "predictive-kl-aggregated"} | {
-    mode: name for name in MaskRule.presets() if (mode := f"augur_{name.replace('-', '_')}") != _TIGHT
+    mode: name for mode, name in _PRESETS.items() if mode != _TIGHT and _is_mask(MaskRule.preset(name))
 }
 DEFAULT_SUPPORT_SIZE = 20
 _VLLM_LIMIT = 20  # vLLM's default for max_logprobs
@@ -32,6 +40,11 @@ def check_mode(mode: str) -> bool:
         raise ValueError(
             f"policy_loss.loss_mode: {mode} is no mode, because clip_ratio_low and clip_ratio_high set delta; use "
             "augur_predictive_kl_aggregated with actor.clip_ratio_low=0.05 and actor.clip_ratio_high=0.05"
+        )
+    if mode in _PRESETS and mode not in LOSS_MODES:
+        raise ValueError(
+            f"policy_loss.loss_mode: {mode} is no mode: the rule does more than mask tokens by their own divergence, "
+            "and here Augur only does that; use verl's own loss of that name where it has one"
         )
     if mode not in LOSS_MODES and mode.lower().startswith("augur"):
         raise ValueError(f"policy_loss.loss_mode: unknown mode '{mode}'; Augur's are {', '.join(LOSS_MODES)}")
@@ -82,6 +95,11 @@ def check_config(config: DictConfig) -> None:
         raise ValueError("distillation.enabled: distillation uses the fields that carry the support; set it to False")
 
 
+def has_own_thresholds(rule: MaskRule) -> bool:
+    """A rule without a threshold, and one whose bounds on the ratio are not those of a clip."""
+    return rule.proximity == "none" or (rule.proximity == "ratio" and rule.direction == "any")
+
+
 def thresholds(actor: Any) -> tuple[Any, Any]:  # noqa: ANN401  a DictConfig or verl's ActorConfig
     """For A < 0 and for A > 0, as verl resolves them."""
     low = actor.clip_ratio if actor.clip_ratio_low is None else actor.clip_ratio_low
@@ -103,7 +121,7 @@ def note_thresholds(actor: DictConfig) -> None:
 
 def _check_thresholds(actor: DictConfig) -> None:
     rule = MaskRule.preset(LOSS_MODES[actor.policy_loss.loss_mode])
-    if rule.proximity == "none":
+    if has_own_thresholds(rule):
         return
     dual = actor.get("clip_ratio_c", None)
     if rule.dual_clip and not (_is_number(dual) and 1 < dual < float("inf")):

@@ -14,7 +14,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 from augur import support
 from augur.masks import Decision, MaskRule, decide
 from augur.support import Support, VocabShard
-from augur.verl.config import LOSS_MODES, check_mode, thresholds
+from augur.verl.config import LOSS_MODES, check_mode, has_own_thresholds, thresholds
 
 _LOG_RATIO_LIMIT = 20.0
 
@@ -27,7 +27,7 @@ def rule_of(config: ActorConfig) -> MaskRule | None:
     """The rule an actor's configuration asks for; None where the loss mode is not one of Augur's.
 
     Thresholds come from clip_ratio_high (A > 0) and clip_ratio_low (A < 0), as for verl's own dppo_kl and dppo_tv; a
-    dual clip is verl's clip_ratio_c.
+    dual clip is verl's clip_ratio_c. icepop and mis-token keep the preset's bounds.
     """
     mode = config.policy_loss.get("loss_mode", "vanilla")
     if not check_mode(mode):
@@ -35,7 +35,7 @@ def rule_of(config: ActorConfig) -> MaskRule | None:
     low, high = thresholds(config)
     preset = LOSS_MODES[mode]
     rule = MaskRule.preset(preset)
-    if rule.proximity == "none":
+    if has_own_thresholds(rule):
         return rule
     if rule.proximity == "ratio":
         dual = config.clip_ratio_c if rule.dual_clip else 0

@@ -58,8 +58,12 @@ Decisions EagerDecide(const DecideInputs& in, double delta) {
   const at::Tensor outside = divergence.gt(delta), outward = in.advantages.mul(change).gt(0);
   const at::Tensor disagree = outside.logical_and(outward.ne(in.advantages.mul(ratio.sub(1)).gt(0)));
   const at::Tensor clamped = mu_sum.gt(1).logical_or(pi_sum.gt(1));
-  return {ratio, divergence, change, outside.logical_and(outward).logical_not(),
-          disagree.logical_or(clamped)};
+  return {ratio,
+          divergence,
+          change,
+          outside.logical_and(outward).logical_not(),
+          disagree.logical_or(clamped),
+          at::Tensor()};
 }
 
 void RunKernel(const MaskRule& rule, const DecideBenchFlags& options, const DecideInputs& in,
@@ -74,7 +78,8 @@ void RunKernel(const MaskRule& rule, const DecideBenchFlags& options, const Deci
                                  options.vocab};
   const DecideOutput<float> output{
       out.ratio.mutable_data_ptr<float>(), out.divergence.mutable_data_ptr<float>(),
-      out.direction.mutable_data_ptr<float>(), out.flags.mutable_data_ptr<uint8_t>()};
+      out.direction.mutable_data_ptr<float>(), out.flags.mutable_data_ptr<uint8_t>(),
+      out.coefficient.mutable_data_ptr<float>()};
   if (in.behaviour.is_cuda()) {
     DecideCuda(rule, input, output, CurrentStream(in.behaviour));
   } else {

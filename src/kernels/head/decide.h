@@ -1,7 +1,8 @@
 // Token decisions for a batch: ratio, divergence, direction and the mask of one rule, in one pass.
 //
 // Three versions give the same answers: mask/reference.h (float64, one token), DecideCpu (vectorised,
-// threaded) and DecideCuda (one launch). The kernels compute in float32 and repeat in float64 every token on
+// threaded) and DecideCuda (one launch). Rules with a statistic of a response or the batch are in
+// mask/response_rules.h. The kernels compute in float32 and repeat in float64 every token on
 // which rounding could turn the decision, so a decision does not depend on the device. A rule's
 // outside_budget is not read: its delta must already be that of the batch.
 #pragma once
@@ -34,6 +35,7 @@ struct DecideInput {
   int64_t tokens = 0;
   int columns = 0;
   int64_t vocab_size = 0;
+  const T* tail_cube = nullptr;  // [tokens] sum of pi^3 outside the support; null reads as 0
 };
 
 template <typename T>
@@ -42,6 +44,7 @@ struct DecideOutput {
   T* divergence = nullptr;
   T* direction = nullptr;
   uint8_t* flags = nullptr;
+  T* coefficient = nullptr;  // what multiplies A grad log pi(sampled); may be null
 };
 
 template <typename T>

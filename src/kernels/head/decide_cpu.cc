@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/head/decide.h"
@@ -16,6 +17,9 @@ struct Arithmetic<Floats> {
   static Ints Bit(Ints mask, uint8_t bit) { return mask & bit; }
   static Floats Exp(Floats x) { return VectorExp(x); }
   static Floats Log(Floats x) { return VectorLog(x); }
+  static Floats Sqrt(Floats x) {
+    return Floats{std::sqrt(x[0]), std::sqrt(x[1]), std::sqrt(x[2]), std::sqrt(x[3])};
+  }
   static Floats Abs(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
 };
 
@@ -140,6 +144,7 @@ TokenFacts<Floats> FactsOfRows(const DecideInput<float>& in, const FourRows& row
   facts.advantage = rows.Gather(in.advantage);
   facts.vocab_size = Floats{} + static_cast<float>(in.vocab_size);
   if (in.tail_square) facts.tail_square = rows.Gather(in.tail_square);
+  if (in.tail_cube) facts.tail_cube = rows.Gather(in.tail_cube);
   facts.has_policy_tail = in.policy_tail != nullptr;
   if (in.policy_tail) facts.policy_tail = rows.Gather(in.policy_tail);
   return facts;
@@ -150,6 +155,7 @@ void Write(const Decided<R>& decided, int64_t t, const DecideOutput<T>& out) {
   out.ratio[t] = static_cast<T>(decided.ratio);
   out.divergence[t] = static_cast<T>(decided.divergence);
   out.direction[t] = static_cast<T>(decided.direction);
+  if (out.coefficient) out.coefficient[t] = static_cast<T>(decided.coefficient);
   out.flags[t] = decided.flags;
 }
 
@@ -164,6 +170,7 @@ void DecideFour(const MaskRule& rule, const DecideInput<float>& in, const Decide
     __builtin_memcpy(out.ratio + first, &fast.ratio, sizeof(Floats));
     __builtin_memcpy(out.divergence + first, &fast.divergence, sizeof(Floats));
     __builtin_memcpy(out.direction + first, &fast.direction, sizeof(Floats));
+    if (out.coefficient) __builtin_memcpy(out.coefficient + first, &fast.coefficient, sizeof(Floats));
     for (int i = 0; i < kFloats; ++i) out.flags[first + i] = static_cast<uint8_t>(fast.flags[i]);
     return;
   }
@@ -177,6 +184,7 @@ void DecideFour(const MaskRule& rule, const DecideInput<float>& in, const Decide
       out.ratio[t] = fast.ratio[i];
       out.divergence[t] = fast.divergence[i];
       out.direction[t] = fast.direction[i];
+      if (out.coefficient) out.coefficient[t] = fast.coefficient[i];
       out.flags[t] = static_cast<uint8_t>(fast.flags[i]);
     }
   }

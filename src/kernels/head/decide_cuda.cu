@@ -19,6 +19,7 @@ __device__ void Write(const Decided<R>& decided, int64_t t, const DecideOutput<O
   out.ratio[t] = static_cast<O>(decided.ratio);
   out.divergence[t] = static_cast<O>(decided.divergence);
   out.direction[t] = static_cast<O>(decided.direction);
+  if (out.coefficient) out.coefficient[t] = static_cast<O>(decided.coefficient);
   out.flags[t] = decided.flags;
 }
 

@@ -14,8 +14,9 @@ struct SurrogateInput {
   const T* policy = nullptr;     // [tokens, columns]
   const T* advantage = nullptr;  // [tokens]
   const T* weight = nullptr;     // [tokens]; a token of weight 0 contributes nothing, whatever it holds
-  const T* ratio = nullptr;      // [tokens] from Decide, as the next two
+  const T* ratio = nullptr;      // [tokens] from Decide, as the next three
   const T* divergence = nullptr;
+  const T* coefficient = nullptr;
   const uint8_t* flags = nullptr;
   const T* entropy = nullptr;            // [tokens], read where entropy_bonus is not 0
   const T* reference_logprob = nullptr;  // [tokens], read where reference_kl is not kNone

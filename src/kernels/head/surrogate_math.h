@@ -6,6 +6,7 @@
 #include "kernels/head/decide.h"
 #include "kernels/head/decide_math.h"
 #include "kernels/head/surrogate.h"
+#include "mask/penalty.h"
 
 namespace augur {
 
@@ -65,9 +66,15 @@ AUGUR_HOST_DEVICE TokenTerms TermsOf(const LossTerms& terms, const SurrogateInpu
   // Select, never multiply: a masked token's ratio may be infinite.
   const double advantage = in.advantage[t];
   if (advantage != 0 && (flags & kKept)) {
-    const double step = weight * CutRatio(terms.rule, in.ratio[t]) * advantage;
+    const double step = weight * in.coefficient[t] * advantage;
     out.loss = -step;
     out.at_sampled = -step;
+  }
+  if (terms.rule.penalty != Penalty::kNone) {
+    const int64_t sampled = t * in.columns;
+    const double log_ratio = BoundedLogRatio(double{in.policy[sampled]} - double{in.behaviour[sampled]});
+    out.loss += weight * PenaltyOf(terms.rule, log_ratio, in.ratio[t]);
+    out.at_sampled += weight * PenaltySlope(terms.rule, log_ratio, in.ratio[t]);
   }
   if (terms.entropy_bonus != 0) {
     out.entropy_weight = weight * terms.entropy_bonus;

@@ -8,27 +8,32 @@
 namespace augur {
 namespace {
 
-using DecideOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using DecideOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using OptionalTensor = std::optional<at::Tensor>;
 
 DecideOutputs DecideOp(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor& advantages,
-                       c10::SymInt vocab_size, const std::optional<at::Tensor>& tail_square,
-                       std::string_view rule, bool validate) {
+                       c10::SymInt vocab_size, const OptionalTensor& tail_square, std::string_view rule,
+                       bool validate, const OptionalTensor& tail_cube, const OptionalTensor& lengths) {
   return ReportingValueErrors(behaviour, [&]() -> DecideOutputs {
-    const Decisions d = Decide(ParseRule(rule), behaviour, policy, advantages, vocab_size.expect_int(),
-                               tail_square, validate);
-    return {d.ratio, d.divergence, d.direction, d.keep, d.flags};
+    const at::Tensor none;
+    const DecideFacts facts{tail_square.value_or(none), tail_cube.value_or(none), none,
+                            lengths.value_or(none)};
+    const Decisions d =
+        Decide(ParseRule(rule), behaviour, policy, advantages, vocab_size.expect_int(), facts, validate);
+    return {d.ratio, d.divergence, d.direction, d.keep, d.flags, d.coefficient};
   });
 }
 
 DecideOutputs DecideMeta(const at::Tensor& behaviour, const at::Tensor& policy, const at::Tensor&,
-                         c10::SymInt, const std::optional<at::Tensor>&, std::string_view, bool) {
+                         c10::SymInt, const OptionalTensor&, std::string_view, bool, const OptionalTensor&,
+                         const OptionalTensor&) {
   const bool wide = behaviour.scalar_type() == at::kDouble && policy.scalar_type() == at::kDouble;
   const auto options = behaviour.options().dtype(wide ? at::kDouble : at::kFloat);
   const auto like = [&](at::ScalarType type) {
     return at::empty_symint({behaviour.sym_size(0)}, options.dtype(type));
   };
   const auto floats = options.dtype().toScalarType();
-  return {like(floats), like(floats), like(floats), like(at::kBool), like(at::kByte)};
+  return {like(floats), like(floats), like(floats), like(at::kBool), like(at::kByte), like(floats)};
 }
 
 }  // namespace

@@ -162,6 +162,7 @@ HeadPassResult RunHeadPass(const LossTerms& terms, const Head& head, const Recor
     const LossTerms spent = WithBudgetSpent(terms, seen.divergence, seen.flags, recorded.weights);
     return RunHeadPass(spent, head, recorded, options, wants);
   }
+  CheckRuleOfLoss(terms.rule);
   const int64_t vocab_size = CheckHead(head, options);
   CheckRecordedTokens({"hidden", head.hidden}, recorded, terms, vocab_size, options.logits.validate);
   const Head readable = ReadableHead(head);

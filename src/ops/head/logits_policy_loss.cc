@@ -33,6 +33,7 @@ PolicyLossForward PolicyLossForwardImpl(const LossTerms& terms, const at::Tensor
   CheckRows({"logits", logits}, "[T, V]");
   CheckLogitOptions(options);
   const int64_t vocab_size = CheckedVocabSize(options, logits.size(1));
+  CheckRuleOfLoss(terms.rule);
   CheckRecordedTokens({"logits", logits}, recorded, terms, vocab_size, options.validate);
   const TokenPass pass = StartTokenPass(recorded, ComputeType(logits));
   const LogitView view{ReadableLogits(logits), pass.support, vocab_size, options.temperature,

@@ -52,6 +52,7 @@ SurrogateInput<T> SurrogateInputOf(const TokenPass& pass) {
   in.weight = ConstDataOrNull<T>(pass.weights);
   in.ratio = ConstDataOrNull<T>(pass.ratio);
   in.divergence = ConstDataOrNull<T>(pass.divergence);
+  in.coefficient = ConstDataOrNull<T>(pass.coefficient);
   in.flags = ConstDataOrNull<uint8_t>(pass.flags);
   in.entropy = ConstDataOrNull<T>(pass.entropy);
   in.reference_logprob = ConstDataOrNull<T>(pass.reference);
@@ -135,6 +136,7 @@ TokenPass TokenPass::Slice(int64_t begin, int64_t count) const {
   out.ratio = part(ratio);
   out.divergence = part(divergence);
   out.direction = part(direction);
+  out.coefficient = part(coefficient);
   out.flags = part(flags);
   out.loss = part(loss);
   out.dense = part(dense);
@@ -168,8 +170,8 @@ TokenPass StartTokenPass(const RecordedTokens& recorded, at::ScalarType type) {
     pass.weights = present.div(present.sum().clamp_min(1));
   }
   const auto floats = pass.policy.options();
-  for (at::Tensor* per_token :
-       {&pass.ratio, &pass.divergence, &pass.direction, &pass.loss, &pass.dense, &pass.entropy_weight}) {
+  for (at::Tensor* per_token : {&pass.ratio, &pass.divergence, &pass.direction, &pass.coefficient, &pass.loss,
+                                &pass.dense, &pass.entropy_weight}) {
     *per_token = at::empty({pass.tokens()}, floats);
   }
   pass.flags = at::empty({pass.tokens()}, floats.dtype(at::kByte));
@@ -191,7 +193,8 @@ void DecideTokens(const LossTerms& terms, int64_t vocab_size, const TokenPass& p
   WithComputeType(pass.policy.scalar_type(), [&]<typename T>(T) {
     Run(pass.policy, DecideCpu<T>, DecideCuda<T>, terms.rule, DecideInputOf<T>(pass, vocab_size),
         DecideOutput<T>{DataOrNull<T>(pass.ratio), DataOrNull<T>(pass.divergence),
-                        DataOrNull<T>(pass.direction), DataOrNull<uint8_t>(pass.flags)});
+                        DataOrNull<T>(pass.direction), DataOrNull<uint8_t>(pass.flags),
+                        DataOrNull<T>(pass.coefficient)});
     Run(pass.policy, SurrogateCpu<T>, SurrogateCuda<T>, terms, SurrogateInputOf<T>(pass),
         SurrogateOutput<T>{DataOrNull<T>(pass.loss), DataOrNull<T>(pass.dense),
                            DataOrNull<T>(pass.entropy_weight)});

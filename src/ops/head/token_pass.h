@@ -27,8 +27,8 @@ struct TokenPass {
   at::Tensor tail_mass, tail_square;  // [T]
   at::Tensor policy;                  // [T, M] log pi over the support
   // Decisions.
-  at::Tensor ratio, divergence, direction;  // [T]
-  at::Tensor flags;                         // [T] uint8
+  at::Tensor ratio, divergence, direction, coefficient;  // [T]
+  at::Tensor flags;                                      // [T] uint8
   // Loss terms, and the parts of the gradient that RowGradient takes.
   at::Tensor loss, dense, entropy_weight;  // [T]
   at::Tensor sparse;                       // [T, M]; undefined in a loss

@@ -30,10 +30,23 @@ void CheckMask(const MaskRule& rule, const AlgorithmSection& algorithm, Idle* id
   }
   const std::string where = fmt::format("mask.proximity is {}", NameOf(rule.proximity));
   const bool divergence = IsDivergence(rule.proximity), ratio = rule.proximity == Proximity::kRatio;
-  idle->Check(!divergence, rule.delta, plain.delta, "mask.delta", where);
+  idle->Check(!ReadsDelta(rule), rule.delta, plain.delta, "mask.delta", where);
   idle->Check(!divergence, rule.delta_negative, plain.delta_negative, "mask.delta_negative", where);
   idle->Check(!ratio, rule.clip_low, plain.clip_low, "mask.clip_low", where);
   idle->Check(!ratio, rule.clip_high, plain.clip_high, "mask.clip_high", where);
+  idle->Check(rule.direction != Direction::kSecondOrder, rule.eta, plain.eta, "mask.eta",
+              fmt::format("mask.direction is {}", NameOf(rule.direction)));
+  const std::string weight = fmt::format("mask.weight is {}", NameOf(rule.weight));
+  const bool quadratic = rule.weight == Weight::kSpo || rule.weight == Weight::kDrpo;
+  const bool two_slopes = rule.weight == Weight::kSapo || rule.scope == Scope::kVespo;
+  idle->Check(!quadratic, rule.epsilon, plain.epsilon, "mask.epsilon", weight);
+  idle->Check(!two_slopes, rule.tau_positive, plain.tau_positive, "mask.tau_positive", weight);
+  idle->Check(!two_slopes, rule.tau_negative, plain.tau_negative, "mask.tau_negative", weight);
+  const std::string scope = fmt::format("mask.scope is {}", NameOf(rule.scope));
+  const bool cppo = rule.scope == Scope::kCppo;
+  idle->Check(rule.scope != Scope::kTrm, rule.delta_mean, plain.delta_mean, "mask.delta_mean", scope);
+  idle->Check(!cppo, rule.position_floor, plain.position_floor, "mask.position_floor", scope);
+  idle->Check(!cppo, rule.prefix_budget, plain.prefix_budget, "mask.prefix_budget", scope);
 }
 
 void CheckAlgorithm(const AlgorithmSection& a, Idle* idle) {

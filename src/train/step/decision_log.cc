@@ -39,7 +39,7 @@ DecisionLog::DecisionLog(const RlConfig& config, const ModelText& text, const To
 
 bool DecisionLog::Due(int64_t step) const {
   const int64_t every = std::max<int64_t>(1, config_.train.steps / kRecordedSteps);
-  return config_.algorithm.loss != LossKind::kGspo && (step % every == 0 || step == config_.train.steps);
+  return !loss_.response_rule && (step % every == 0 || step == config_.train.steps);
 }
 
 void DecisionLog::Visit(const MicroBatch& batch, const PolicyLoss& out) {

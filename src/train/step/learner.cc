@@ -27,10 +27,24 @@ ReferenceKl Estimator(KlEstimator kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
-// The rule in force: that of the section `mask`, or none where the loss bounds the ratio by itself.
+// The rule in force where it decides by response.
+std::optional<MaskRule> ResponseRuleOf(const RlConfig& config) {
+  const AlgorithmSection& a = config.algorithm;
+  if (a.loss == LossKind::kGspo) {
+    MaskRule rule = PresetRule("gspo");
+    rule.clip_low = a.loss_clip_low;
+    rule.clip_high = a.loss_clip_high;
+    return rule;
+  }
+  if (a.UsesMask() && config.mask.rule.scope != Scope::kToken) return config.mask.rule;
+  return std::nullopt;
+}
+
+// The rule in force token by token: that of the section `mask`, or none where the loss bounds the ratio by
+// itself.
 MaskRule RuleOf(const RlConfig& config) {
   const AlgorithmSection& a = config.algorithm;
-  if (a.UsesMask()) return config.mask.rule;
+  if (a.UsesMask() && config.mask.rule.scope == Scope::kToken) return config.mask.rule;
   MaskRule rule = PresetRule("none");
   if (a.loss == LossKind::kCispo) rule.ratio_cap = 1 + a.loss_clip_high;
   if (a.loss == LossKind::kTis) rule.ratio_cap = a.tis_cap;
@@ -45,8 +59,7 @@ StepLoss MakeStepLoss(const RlConfig& config, int64_t vocab_size) {
                     .entropy_bonus = a.entropy_bonus,
                     .kl_coef = a.kl_coef,
                     .reference_kl = a.kl_coef != 0 ? Estimator(a.kl_estimator) : ReferenceKl::kNone},
-          .clip_low = a.loss_clip_low,
-          .clip_high = a.loss_clip_high,
+          .response_rule = ResponseRuleOf(config),
           .tis_cap = a.tis_cap,
           .own_anchor = a.anchor == Anchor::kRecomputed,
           .aggregation = a.aggregation,

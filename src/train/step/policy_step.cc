@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "kernels/head/surrogate_math.h"
+#include "mask/response_rules.h"
 #include "model/moe.h"
 #include "ops/head/head_logits.h"
 #include "ops/head/linear_policy_loss.h"
@@ -30,39 +31,57 @@ LogProbs ScoreBatch(const Model& model, const at::Tensor& hidden, const MicroBat
                          InertTokens(batch.recorded, loss.terms));
 }
 
-// GSPO through plain weights: measured from today's own log-probs every token's ratio is 1, and the
-// response's ratio, or 0 where it is clipped, becomes a factor of its advantage.
-struct SequenceRatios {
+// A rule that decides by response, through plain weights: measured from today's own log-probs every token's
+// ratio is 1, and its coefficient becomes a factor of its advantage.
+struct ResponseDecisions {
   RecordedTokens recorded;
-  double masked = 0, ratio = 0, log_ratio = 0;  // sums over tokens
+  std::vector<TokenDecision> tokens;
 };
 
-SequenceRatios MakeSequenceRatios(const MicroBatch& batch, const at::Tensor& now, const StepLoss& loss) {
-  const at::Tensor difference =
-      (now.select(1, 0) - batch.recorded.support_logprobs.select(1, 0)).cpu().contiguous();
-  const at::Tensor advantages = batch.recorded.advantages.cpu().clone();
-  const float* x = ConstData<float>(difference);
-  float* advantage = Data<float>(advantages);
-  SequenceRatios out;
-  for (const TrainSample& sample : batch.samples) {
-    const auto tokens = static_cast<double>(sample.tokens());
-    double sum = 0;
-    for (int64_t t = 0; t < sample.tokens(); ++t) sum += x[t];
-    const double ratio = std::exp(std::clamp(sum / tokens, -kLogRatioLimit, kLogRatioLimit));
-    const bool clipped = sample.advantage > 0 ? ratio > 1 + loss.clip_high : ratio < 1 - loss.clip_low;
-    for (int64_t t = 0; t < sample.tokens(); ++t) {
-      advantage[t] = clipped || sample.advantage == 0 ? 0 : static_cast<float>(ratio * sample.advantage);
-    }
-    out.masked += clipped && sample.advantage != 0 ? tokens : 0;
-    out.ratio += ratio * tokens;
-    out.log_ratio -= sum;
-    x += sample.tokens();
-    advantage += sample.tokens();
+std::vector<double> DoublesOf(const at::Tensor& x) {
+  const at::Tensor here = x.to(at::kCPU, at::kDouble).contiguous();
+  const double* data = ConstData<double>(here);
+  return {data, data + here.numel()};
+}
+
+ResponseDecisions DecideBatch(const MicroBatch& batch, const at::Tensor& now, const MaskRule& rule) {
+  const std::vector<double> behaviour = DoublesOf(batch.recorded.support_logprobs.select(1, 0)),
+                            policy = DoublesOf(now.select(1, 0));
+  std::vector<double> advantage = DoublesOf(batch.recorded.advantages);
+  std::vector<int64_t> lengths;
+  for (const TrainSample& sample : batch.samples) lengths.push_back(sample.tokens());
+  ResponseDecisions out{batch.recorded, DecideResponses(rule, {behaviour, policy, advantage, lengths})};
+  const at::Tensor scaled = at::empty({now.size(0)}, at::kFloat);
+  float* scaled_data = Data<float>(scaled);
+  for (size_t t = 0; t < advantage.size(); ++t) {
+    scaled_data[t] = static_cast<float>(out.tokens[t].coefficient * advantage[t]);
   }
-  out.recorded = batch.recorded;
   out.recorded.support_logprobs = now;
-  out.recorded.advantages = advantages.to(now.device());
+  out.recorded.advantages = scaled.to(now.device());
   return out;
+}
+
+// What a response's ratio stands for is the ratio of its tokens under GSPO; elsewhere tokens have their own.
+double ReportedRatio(const MaskRule& rule, const TokenDecision& token) {
+  return rule.scope == Scope::kGspo ? 1 + token.direction : token.ratio;
+}
+
+// Puts the decisions in the place of those of the rule that masks nothing.
+void AddDecisions(const MaskRule& rule, const MicroBatch& batch, const ResponseDecisions& decided,
+                  StepSums* total) {
+  const std::vector<double> behaviour = DoublesOf(batch.recorded.support_logprobs.select(1, 0)),
+                            policy = DoublesOf(decided.recorded.support_logprobs.select(1, 0));
+  for (size_t t = 0; t < decided.tokens.size(); ++t) {
+    const TokenDecision& token = decided.tokens[t];
+    if (token.missing) continue;
+    const double away = ReportedRatio(rule, token) - 1;
+    total->sums[kSumMasked] += !token.keep;
+    total->sums[kSumOutside] += token.outside;
+    total->sums[kSumDivergence] += token.divergence;
+    total->sums[kSumRatio] += away;
+    total->sums[kSumCutRatio] += away;
+    total->sums[kSumLogRatio] += behaviour[t] - policy[t];
+  }
 }
 
 // Of KL(π || reference), by the loss's estimator.
@@ -114,17 +133,12 @@ PolicyLoss HeadLoss(const Model& model, const at::Tensor& hidden, const MicroBat
   const PartUse there(loss.forward.store, HeadPart(model));
   const Head head{hidden, model.head, {}};
   PolicyLoss out;
-  if (loss.kind == LossKind::kGspo) {
-    const SequenceRatios ratios =
-        MakeSequenceRatios(batch, ScoreBatch(model, hidden, batch, loss).support, loss);
-    out = ComputeLinearPolicyLoss(loss.terms, head, ratios.recorded, {.logits = loss.logits});
+  if (loss.response_rule) {
+    const ResponseDecisions decided =
+        DecideBatch(batch, ScoreBatch(model, hidden, batch, loss).support, *loss.response_rule);
+    out = ComputeLinearPolicyLoss(loss.terms, head, decided.recorded, {.logits = loss.logits});
     AddSums(out, total);
-    total->sums[kSumMasked] += ratios.masked;
-    total->sums[kSumOutside] += ratios.masked;
-    const auto tokens = static_cast<double>(batch.targets.size(0));
-    total->sums[kSumRatio] += ratios.ratio - tokens;  // replaces the ones that stand for it
-    total->sums[kSumCutRatio] += ratios.ratio - tokens;
-    total->sums[kSumLogRatio] += ratios.log_ratio;
+    AddDecisions(*loss.response_rule, batch, decided, total);
   } else {
     out = ComputeLinearPolicyLoss(loss.terms, head, batch.recorded, {.logits = loss.logits});
     AddSums(out, total);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "config/options.h"
@@ -15,17 +16,17 @@
 
 namespace augur {
 
-// What defines the loss of a step: -Σ w M r A under `terms.rule` with its other terms, but for gspo.
-//   masked  the rule is the configured mask
-//   gspo    -Σ w s A over responses whose ratio s = exp(mean of log π - log μ) is not clipped, that is, not
-//           beyond 1 + clip_high with A > 0 nor below 1 - clip_low with A < 0; the gradient takes s as fixed
-//   cispo   the rule masks nothing and cuts the ratio at 1 + clip_high, a fixed factor
+// What defines the loss of a step: -Σ w c A under `terms.rule` with its other terms.
+//   masked  the rule is the configured one
+//   gspo    `response_rule` is the preset of that name with the section algorithm's bounds
+//   cispo   the rule masks nothing and cuts the ratio at 1 + loss_clip_high, a fixed factor
 //   tis     likewise at tis_cap. Where the samples carry an anchor of their own, the rule is the configured
-//           mask, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
+//           one, and the truncated weight min(anchor / μ, tis_cap) is the samples' `importance`
 struct StepLoss {
   LossKind kind = LossKind::kMasked;
   LossTerms terms = {};
-  double clip_low = 0.2, clip_high = 0.28;
+  // Decides by response, from a first pass over the micro-batch; the rule of `terms` then masks nothing.
+  std::optional<MaskRule> response_rule = std::nullopt;
   double tis_cap = 2;
   bool own_anchor = false;
   Aggregation aggregation = Aggregation::kTokenMean;

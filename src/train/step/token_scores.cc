@@ -21,9 +21,10 @@ std::vector<TokenScores> ScoreTokens(const Model& model, std::span<const TrainSa
   std::vector<TokenScores> scores(rules.size());
   ForEachScored(model, samples, loss, [&](const MicroBatch& batch, const LogProbs& policy) {
     for (size_t r = 0; r < rules.size(); ++r) {
-      const Decisions out = Decide(rules[r], batch.recorded.support_logprobs, policy.support,
-                                   batch.recorded.advantages, vocab_size, policy.tail_square,
-                                   /*validate=*/false, policy.tail_mass);
+      const Decisions out =
+          Decide(rules[r], batch.recorded.support_logprobs, policy.support, batch.recorded.advantages,
+                 vocab_size, {policy.tail_square, at::Tensor(), policy.tail_mass, at::Tensor()},
+                 /*validate=*/false);
       Append(out.ratio, &scores[r].ratio);
       Append(out.divergence, &scores[r].divergence);
       Append(out.direction, &scores[r].direction);

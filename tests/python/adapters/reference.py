@@ -42,6 +42,8 @@ def keep_mask(rule: MaskRule, logits, ids, logprobs, advantages):
     else:
         threshold = torch.where(advantages < 0, rule.delta_negative or rule.delta, rule.delta)
         outside = divergence(rule, logits, ids, logprobs) > threshold
+    if rule.direction == "any":
+        return ~(outside & (advantages != 0))
     direction = ratio - 1 if rule.direction == "ratio" else predicted_change(rule, logits, ids, logprobs)
     return ~(outside & (advantages * direction > 0))
 

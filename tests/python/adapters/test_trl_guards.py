@@ -45,6 +45,7 @@ from tiny_trl import count_digits, make_config, make_data, make_qwen3, make_toke
         ({"support_size": 2.5}, r"^support_size: is 2.5"),
         ({"support_size": "8"}, r"^support_size: is '8'"),
         ({"mask_rule": "predictive-kl-agregated"}, "predictive-kl-aggregated"),
+        ({"mask_rule": "sapo"}, r"^mask_rule: is .sapo.; TRL.s loss follows rules that mask"),
         ({"mask_rule": ""}, r"^mask_rule: is empty; give"),
         ({"mask_rule": "  "}, r"^mask_rule: is empty; give"),
         ({"mask_rule": 3}, r"^mask_rule: is 3; give an augur.MaskRule"),

@@ -115,6 +115,8 @@ def test_launch_scripts_say_how_they_are_used(script, arguments):
         ("actor_rollout_ref.rollout.engine_kwargs.vllm.max_logprobs", 0, "is 20 and vLLM gives at most 0"),
         ("actor_rollout_ref.actor.policy_loss.loss_mode", "augur-clip", "unknown mode 'augur-clip'"),
         ("actor_rollout_ref.actor.policy_loss.loss_mode", "Augur", "unknown mode 'Augur'"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "augur_cispo", "augur_cispo is no mode: the rule does more"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "augur_gspo", "augur_gspo is no mode: the rule does more"),
         ("actor_rollout_ref.actor.clip_ratio_low", True, "actor.clip_ratio_low: is True; it is the mask's threshold"),
         ("actor_rollout_ref.rollout.custom.augur.support", 20, "custom.augur.support: there is no such setting"),
         ("actor_rollout_ref.actor.clip_ratio_high", 0, "actor.clip_ratio_high: is 0; it is the mask's threshold"),
