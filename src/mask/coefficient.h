@@ -56,7 +56,7 @@ AUGUR_HOST_DEVICE R Coefficient(const MaskRule& rule, R ratio, R mu, R advantage
     case Weight::kDrpo:
       return ratio * (one - SignOf(advantage) * mu * away / Splat<R>(rule.epsilon));
     case Weight::kTopr:
-      return (advantage < zero) & (ratio < one) ? ratio : one;
+      return ((advantage < zero) & (ratio < one)) ? ratio : one;
   }
   return ratio;
 }
