@@ -129,7 +129,7 @@ def test_figures_of_a_step_are_means_over_all_its_tokens(tmp_path, policy, name)
     assert figures["mask/masked"] == pytest.approx(sums["masked"] / sums["tokens"], abs=1.01 / sums["tokens"])
     assert figures["actor/pg_clipfrac"] == figures["mask/masked"]
     if name == "gspo":
-        assert figures["mask/outside"] == figures["mask/masked"]  # a response outside is clipped
+        assert figures["mask/outside"] >= figures["mask/masked"]  # outside counts whichever way the update goes
         assert figures["mask/ratio_cut"] == figures["mask/ratio"]  # gspo cuts none
     assert figures["mismatch/logp_diff_max"] < 1e-4  # sampled at the trainer's temperature
     norms = [float(tensors["grad_norm"][0]) for _, tensors in updates]
@@ -143,7 +143,7 @@ def test_gspo_masks_no_response_without_an_advantage(tmp_path, guesser):
     changes = dict(data__train=f"[{rows}]", reward__overlong_buffer=0, algorithm__entropy_bonus=0.1, train__steps=1)
     clips = dict(algorithm__loss="gspo", algorithm__loss_clip_low=1e-6, algorithm__loss_clip_high=1e-6)
     figures, _ = train(tmp_path, guesser, **changes, **clips)
-    assert figures[1]["actor/ppo_kl"] > 1e-3 and figures[1]["mask/masked"] == figures[1]["mask/outside"] == 0
+    assert figures[1]["actor/ppo_kl"] > 1e-3 and figures[1]["mask/masked"] == 0 < figures[1]["mask/outside"]
 
 
 def test_the_mismatch_is_measured_from_the_policy_that_sampled(tmp_path, policy):
