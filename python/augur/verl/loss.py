@@ -121,8 +121,8 @@ class MaskedLoss:
             _mask.reset(token)
         log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
         log_ratio = (log_prob - fields["old_log_probs"]).clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
-        decision = Decision(log_ratio.exp(), divergence, divergence, keep, flags)  # the direction enters no metric
-        means = support.mask_metrics(support.mask_sums(Decision(*(x[counted] for x in decision))))
+        seen = (log_ratio.exp(), divergence, divergence, keep, flags)  # the direction enters no metric
+        means = support.mask_metrics(support.mask_sums(Decision(*(x[counted] for x in seen))))
         known = counted & torch.isfinite(log_ratio)
         means["actor/pg_clipfrac"] = means["mask/masked"]
         means["actor/ppo_kl"] = support.Metric(-log_ratio[known].double().sum().item(), counted.sum().item())
