@@ -25,7 +25,7 @@ NUMBERED = re.compile(r"(.*-)(\d{5})-of-(\d{5})(\..*)")
 
 
 class Fault(Exception):
-    """What a user is told, and what to do."""
+    """An error for the user: what failed, and what to do."""
 
 
 @dataclass

@@ -116,7 +116,7 @@ struct DataSection {
       "(prompts, completions, **columns) or verl's (data_source, solution_str, ground_truth, extra_info). "  \
       "Empty: none.")                                                                                        \
   KEY(int64_t, workers, 0, AtLeast(0).AtMost(1024).MayChange(),                                              \
-      "Processes that run it while generation goes on; 0: one per core, 8 at most; processes of one machine share its cores.")                         \
+      "Processes that run it during generation; 0: one per core, 8 at most; processes of one machine share its cores.")                         \
   KEY(double, timeout_s, 30, Above(0), "Seconds it may take for one response.")                              \
   KEY(std::string, interpreter, "", kAny,                                                                    \
       "The Python that runs it. Empty: the one that runs Augur, or that Augur was set up with.")             \
@@ -213,7 +213,7 @@ struct AlgorithmSection {
   KEY(double, grad_clip, 1, AtLeast(0), "Largest global norm of a gradient; 0 does not clip.")               \
   KEY(StateDtype, optimizer_dtype, StateDtype::kFp32, kAny, "What AdamW's two states are kept in.")          \
   KEY(GradientDtype, gradient_dtype, GradientDtype::kFp32, kAny,                                             \
-      "What gradients are added up in over micro-batches and ranks; bf16 is rounded at random, so that "     \
+      "What gradients are added up in over micro-batches and ranks; bf16 is rounded stochastically, so that "     \
       "sums keep their mean, and without effect where parallel.shard divides gradients; with fp64 their order does not matter.")                                        \
   KEY(ActivationCheckpoint, checkpoint_activations, ActivationCheckpoint::kNone, kAny,                       \
       "Which activations the backward computes again.")                                                      \

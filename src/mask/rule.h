@@ -158,7 +158,7 @@ inline constexpr NumberRange kNamed{}, kPositive{}, kPositiveOrOff{.zero_is_off 
   FIELD(double, ratio_cap, 0, kPositiveOrOff,                                                                \
         "Cuts the ratio in the loss and its gradient, never in the decision; 0 leaves it uncut.")            \
   FIELD(double, outside_budget, 0, kShareOrOff,                                                              \
-        "Sets delta anew for every batch so that this share of its tokens is outside; 0 keeps delta.")       \
+        "Sets delta for every batch so that this share of its tokens is outside; 0 keeps delta.")       \
   FIELD(double, eta, 0.1, kPositive,                                                                         \
         "direction second_order: how far the predicted step goes along A r grad log pi(sampled).")           \
   FIELD(RatioWindow, window, RatioWindow::kFixed, kNamed,                                                    \
